@@ -1,0 +1,22 @@
+"""Dagora learns the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
+
+from dagora.data.simulate import Truth, simulate
+from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError
+from dagora.learn import learn
+from dagora.metrics import evaluate
+from dagora.result import Result
+from dagora.version import __version__
+
+__all__ = [
+    "ConvergenceWarning",
+    "DagoraError",
+    "InputError",
+    "MessageError",
+    "NumericalError",
+    "Result",
+    "Truth",
+    "__version__",
+    "evaluate",
+    "learn",
+    "simulate",
+]

@@ -1,0 +1,1 @@
+"""How sites' summands become a total."""

@@ -1,0 +1,1 @@
+"""Federated algorithms, one file each, as a site part and a server part."""

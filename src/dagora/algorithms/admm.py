@@ -1,0 +1,252 @@
+"""Consensus ADMM for structure learning (paper, Section 5 and Algorithm 1), for every model.
+
+Problem (paper, Eq. 3), with local parameters B_k at site k and the consensus W at the server:
+
+    min  sum_k l(B_k; x_k) + lam |W|_1    subject to    h(W) = 0,   B_k = W for all k
+
+With scaled duals u_k = beta_k / rho_k and rho_k = w_k rho (weights w_k that sum to 1), the server's problem (Eq. 6)
+is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalties on h): it needs one total a round.
+
+    setup   the sites' row counts are added up (`count`); where data is centred by the global mean, so are the sums
+            of x and then the squares about the mean (`spread`), which give each variable's scale, the metric
+    rounds  1. server sends W                                                              Algorithm 1, line 5
+            2. site: u_k <- B_k + u_k - W, rescaled if rho changed         (Eqs. 8, 10)                 line 7
+            3. site: B_k <- prox of its loss at W - u_k                    (Eq. 5, closed form: Eq. 11) line 2
+            4. the total of w_k (B_k + u_k) reaches the server                                          line 3
+            5. server: W <- W-step at that total                           (Eq. 6)                      line 4
+            6. server: multiplier and penalties by the schedule            (Eqs. 7, 9, 10)              line 6
+
+What leaves a site: its summands in `count`, `spread` and step 4, and inner products of its residuals B_k - W.
+What does not: rows, covariances, B_k and u_k apart from the sum.
+
+Two accelerations, both neutral in the limit, are used by the default schedule: over-relaxation, and Anderson mixing
+of the last few positions s_k = B_k + u_k.  The server computes the mixing coefficients from the total of the inner
+products and sends them; every site applies them to the positions that it remembers.  By linearity the server can
+apply them to the totals that it remembers, so mixing costs no extra exchange.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from dagora.arrays import FloatArray
+from dagora.data.moments import Moments
+from dagora.errors import MessageError, NumericalError
+from dagora.federated.message import Message, array, number
+from dagora.federated.protocol import Estimate, Summand, Total
+from dagora.models.base import Model, Problem
+from dagora.solvers.anderson import mixing
+
+
+class Plan(Protocol):
+    """Where a schedule stands.  `rho` is the consensus penalty; `fresh` says that the last W-step's problem was new."""
+
+    rho: float
+    fresh: bool
+    done: bool
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+class Schedule(Protocol[AnyPlan]):
+    """How penalties move from round to round: all in which the presets differ at the server."""
+
+    def start(self, d: int, sites: int) -> AnyPlan:
+        """Penalties of the first round."""
+
+    def judge(self, plan: AnyPlan, W: FloatArray, metric: FloatArray, residual: float) -> AnyPlan:
+        """Before a W-step: has the current problem been solved well enough, and which one is next?"""
+
+    def w_step(self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, AnyPlan]:
+        """Solve the server's problem at Z and move multiplier and penalties."""
+
+    def progress(self, plan: AnyPlan) -> Mapping[str, float]:
+        """Figures for the history."""
+
+    def warnings(self, plan: AnyPlan) -> tuple[str, ...]:
+        """What the user should know of how the run ended."""
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """How sites take part: which mean centres the data, what a site weighs, relaxation, remembered positions."""
+
+    global_mean: bool  # centre by the mean over all sites, and measure by the variances about it
+    by_rows: bool  # w_k = n_k / n; otherwise 1 / K
+    relaxation: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class SiteState(Generic[Problem]):
+    """Never leaves the site.  `positions` are the last B_k + u_k, newest last, `residuals` the last B_k - W."""
+
+    data: Moments
+    weight: float
+    metric: FloatArray
+    problem: Problem | None
+    positions: FloatArray
+    residuals: FloatArray
+
+
+@dataclass(frozen=True)
+class AdmmSite(Generic[Problem]):
+    """Algorithm 1, lines 2 and 7."""
+
+    model: Model[Moments, Problem]
+    consensus: Consensus
+
+    def init(self, data: Moments) -> SiteState[Problem]:
+        """Keep the moments; the rest waits for what the sites have in common."""
+        none = np.zeros((0, *self.model.shape(len(data.mean))))
+        return SiteState(data, 0.0, np.zeros(0), None, none, none)
+
+    def local_update(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
+        """Answer the phase that the message is in."""
+        match message.get("phase"):
+            case "count":
+                return state, self._count(state.data)
+            case "spread":
+                return state, {"squares": np.diag(state.data.about(array(message, "mean"))).copy()}
+            case "consensus":
+                return self._round(state if state.problem is not None else self._prepare(state, message), message)
+        raise MessageError("message refused: it names no phase of this algorithm")
+
+    def _count(self, data: Moments) -> Summand:
+        counts = {"rows": np.array(float(data.n)), "sites": np.array(1.0)}
+        return counts | {"sum": data.total} if self.consensus.global_mean else counts
+
+    def _prepare(self, state: SiteState[Problem], message: Message) -> SiteState[Problem]:
+        rows, sites = number(message, "rows"), number(message, "sites")
+        weight = state.data.n / rows if self.consensus.by_rows else 1.0 / sites
+        centre = array(message, "mean") if self.consensus.global_mean else None
+        metric = array(message, "metric")
+        problem = self.model.prepare(state.data, rows, centre, weight, metric)
+        return replace(state, weight=weight, metric=metric, problem=problem)
+
+    def _round(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
+        assert state.problem is not None
+        W, rho, mix = array(message, "W"), number(message, "rho"), array(message, "mix")
+        if len(mix) > len(state.positions):
+            raise MessageError("message refused: it mixes more rounds than this site has taken part in")
+        remembered = len(state.positions) - len(mix)
+        position = np.tensordot(mix, state.positions[remembered:], axes=1) if len(mix) else W
+        u = number(message, "rescale") * (position - W)
+        B = self.model.prox(state.problem, W - u, rho)
+        residual = self.consensus.relaxation * (B - W)
+        position = W + u + residual
+        # What was not mixed any more is forgotten: the server has done the same.
+        kept = max(remembered, len(state.positions) - self.consensus.memory + 1)
+        positions = np.concatenate([state.positions[kept:], position[None]])
+        residuals = np.concatenate([state.residuals[kept:], residual[None]])
+        measured = (state.weight * state.metric[:, None] * residual).ravel()
+        products = np.zeros(self.consensus.memory)
+        products[-len(residuals) :] = residuals.reshape(len(residuals), -1) @ measured
+        state = replace(state, positions=positions, residuals=residuals)
+        return state, {"position": state.weight * position, "products": products}
+
+
+@dataclass(frozen=True)
+class ServerState(Generic[AnyPlan]):
+    """What the server knows: totals, the consensus W, and where the schedule stands."""
+
+    phase: str
+    plan: AnyPlan
+    W: FloatArray
+    mix: FloatArray
+    totals: FloatArray  # of positions, the last few, newest last
+    gram: FloatArray  # inner products of the residuals of those rounds
+    rescale: float = 1.0
+    rows: float = 0.0
+    sites: float = 0.0
+    mean: FloatArray | None = None
+    metric: FloatArray | None = None
+    residual: float = np.inf
+
+
+@dataclass(frozen=True)
+class AdmmServer(Generic[AnyPlan]):
+    """Algorithm 1, lines 3 to 6."""
+
+    d: int
+    shape: tuple[int, int]
+    consensus: Consensus
+    schedule: Schedule[AnyPlan]
+    threshold: float
+
+    def init(self) -> ServerState[AnyPlan]:
+        """Nothing is known before the first total but the number of variables."""
+        plan, none = self.schedule.start(self.d, 1), np.zeros((0, *self.shape))
+        return ServerState("count", plan, np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0)))
+
+    def broadcast(self, state: ServerState[AnyPlan]) -> Message | None:
+        """The next phase's question; the first consensus message carries what the setup phases found."""
+        if state.plan.done:
+            return None
+        if state.phase == "count":
+            return {"phase": "count"}
+        mean = {} if state.mean is None else {"mean": state.mean}
+        if state.metric is None:
+            return {"phase": "spread", **mean}
+        message = {
+            "phase": "consensus", "W": state.W, "mix": state.mix, "rho": state.plan.rho, "rescale": state.rescale,
+        }  # fmt: skip
+        if len(state.totals) > 0:
+            return message
+        return message | mean | {"metric": state.metric, "rows": state.rows, "sites": state.sites}
+
+    def global_update(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
+        """Take in the total of the current phase."""
+        match state.phase:
+            case "count":
+                rows, sites = float(total["rows"]), float(total["sites"])
+                state = replace(state, rows=rows, sites=sites, plan=self.schedule.start(self.d, int(sites)))
+                if self.consensus.global_mean:
+                    return replace(state, phase="spread", mean=total["sum"] / rows)
+                return replace(state, phase="consensus", metric=np.ones(self.shape[0]))
+            case "spread":
+                variances = total["squares"] / state.rows
+                if not (variances > 0.0).all():
+                    raise NumericalError("a variable does not vary over the sites; remove it")
+                return replace(state, phase="consensus", metric=variances)
+        return self._round(state, total)
+
+    def _round(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
+        assert state.metric is not None
+        totals, gram = self._remember(state, total)
+        size = float((state.metric[:, None] * state.W**2).sum())
+        residual = float(np.sqrt(gram[-1, -1] / max(size, float(state.metric.sum()))))
+        plan = self.schedule.judge(state.plan, state.W, state.metric, residual)
+        if plan.fresh:
+            totals, gram = totals[-1:], gram[-1:, -1:]
+        mix = mixing(gram)
+        W = state.W
+        if not plan.done:
+            W, plan = self.schedule.w_step(plan, W, np.tensordot(mix, totals, axes=1), state.metric)
+        return replace(
+            state, plan=plan, W=W, mix=mix, totals=totals, gram=gram, residual=residual,
+            rescale=state.plan.rho / plan.rho,
+        )  # fmt: skip
+
+    def _remember(self, state: ServerState[AnyPlan], total: Total) -> tuple[FloatArray, FloatArray]:
+        """Append this round's total and its inner products with the remembered rounds."""
+        kept = max(0, len(state.totals) - self.consensus.memory + 1)
+        totals = np.concatenate([state.totals[kept:], total["position"][None]])
+        m = len(totals)
+        gram = np.empty((m, m))
+        gram[:-1, :-1] = state.gram[kept:, kept:]
+        gram[-1] = gram[:, -1] = total["products"][-m:]
+        return totals, gram
+
+    def progress(self, state: ServerState[AnyPlan]) -> Mapping[str, float]:
+        """The schedule's figures, and the primal residual: the sites' distance from W relative to W's size."""
+        return {**self.schedule.progress(state.plan), "residual": state.residual}
+
+    def estimate(self, state: ServerState[AnyPlan]) -> Estimate:
+        """The consensus W, thresholded."""
+        W = state.W[: self.d]
+        extras = {"intercepts": state.W[self.d]} if len(state.W) > self.d else {}
+        return Estimate(W, np.abs(W) > self.threshold, W, self.schedule.warnings(state.plan), extras)

@@ -1,0 +1,72 @@
+"""From a method's name and a preset to the two halves of an algorithm."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
+from dagora.algorithms.local import LocalServer, LocalSite
+from dagora.algorithms.schedules import PaperSchedule, PathSchedule
+from dagora.data.moments import Moments
+from dagora.errors import InputError
+from dagora.federated.protocol import Algorithm
+from dagora.learners.notears import Learner, notears, notears_path
+from dagora.models.linear import LinearModel
+
+MODELS = ("linear",)
+METHODS = ("admm", "voting", "average", "pooled")
+PRESETS = ("default", "paper")
+
+_LAMBDA = {"default": 0.1, "paper": 0.01}
+_LEARNERS: dict[str, Learner] = {"default": notears_path, "paper": notears}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked to do.  Refuses what it does not know, by name."""
+
+    model: str
+    method: str
+    preset: str
+    lam: float | None
+    threshold: float
+    intercept: bool
+
+    def __post_init__(self) -> None:
+        _known("model", self.model, MODELS)
+        _known("method", self.method, METHODS)
+        _known("preset", self.preset, PRESETS)
+        for name, value in (("lam", self.penalty), ("threshold", self.threshold)):
+            if not 0.0 <= value < float("inf"):
+                raise InputError(f"{name}: must be a finite number, 0 or more")
+        if self.intercept and (self.method, self.preset) != ("admm", "paper"):
+            raise InputError("intercept: only with method 'admm' and preset 'paper'; leave it out")
+
+    @property
+    def penalty(self) -> float:
+        """lam, or the preset's."""
+        return _LAMBDA[self.preset] if self.lam is None else self.lam
+
+
+def build(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
+    """The algorithm for d variables."""
+    if options.method != "admm":
+        voting = options.method == "voting"
+        return Algorithm(
+            LocalSite(_LEARNERS[options.preset], options.penalty, options.threshold, voting),
+            LocalServer(voting, options.threshold),
+        )
+    if options.preset == "paper":
+        model = LinearModel(no_self_loops=False, intercept=options.intercept)
+        consensus = Consensus(global_mean=False, by_rows=False, relaxation=1.0, memory=1)
+        schedule: Any = PaperSchedule(lam=options.penalty)
+    else:
+        model = LinearModel()
+        consensus = Consensus(global_mean=True, by_rows=True, relaxation=1.3, memory=8)
+        schedule = PathSchedule(lam=options.penalty)
+    server = AdmmServer(d, model.shape(d), consensus, schedule, options.threshold)
+    return Algorithm(AdmmSite(model, consensus), server)
+
+
+def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{option}: there is no {value!r}; choose from {', '.join(choices)}")

@@ -1,0 +1,1 @@
+"""Sites' rows: reading, checking, moments, simulation and splitting."""

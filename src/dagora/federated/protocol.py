@@ -1,0 +1,100 @@
+"""The four protocols of which everything is made.  Only sums cross from the sites to the server.
+
+      server                      aggregation             transport            site
+    broadcast(state) -> message -> total(...) ---------- exchange ---------> local_update(state, message)
+    global_update(state, total) <-- sum of summands <--- replies <---------- at_site(...) protects the summand
+
+A site part knows nothing of the server, a server part nothing of single sites, an aggregation nothing of
+the algorithm, and a transport nothing of anything.  States are frozen dataclasses that go in and come out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from dagora.arrays import BoolArray, FloatArray
+from dagora.federated.message import Message
+
+Summand: TypeAlias = Mapping[str, FloatArray]
+Total: TypeAlias = Mapping[str, FloatArray]
+
+Data_contra = TypeVar("Data_contra", contravariant=True)
+Data = TypeVar("Data")
+SiteState = TypeVar("SiteState")
+ServerState = TypeVar("ServerState")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a server part has learned: weights, the edges it reads off them, and how the run ended."""
+
+    weights: FloatArray
+    edges: BoolArray
+    strength: FloatArray  # which edge is the weaker one, should a cycle have to be broken
+    warnings: tuple[str, ...] = ()
+    extras: Mapping[str, FloatArray] = field(default_factory=dict)
+
+
+class SitePart(Protocol[Data_contra, SiteState]):
+    """The half of an algorithm that runs where the data is."""
+
+    def init(self, data: Data_contra) -> SiteState:
+        """Prepare the state that never leaves the site."""
+
+    def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
+        """Answer a broadcast with what the site adds to the total."""
+
+
+class ServerPart(Protocol[ServerState]):
+    """The half of an algorithm that runs at the coordinator and sees totals only."""
+
+    def init(self) -> ServerState:
+        """State before the first round."""
+
+    def broadcast(self, state: ServerState) -> Message | None:
+        """What all sites are sent next; None when the work is done."""
+
+    def global_update(self, state: ServerState, total: Total) -> ServerState:
+        """Take in the total of a round."""
+
+    def progress(self, state: ServerState) -> Mapping[str, float]:
+        """Figures of the last round, for the history and a progress bar; "done" goes from 0 to 1."""
+
+    def estimate(self, state: ServerState) -> Estimate:
+        """Read the result off the final state."""
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[Data, SiteState, ServerState]):
+    """A site part and the server part that understands its summands."""
+
+    site: SitePart[Data, SiteState]
+    server: ServerPart[ServerState]
+
+
+class Transport(Protocol):
+    """Carries a message to every site and brings the replies back, in a fixed order of sites."""
+
+    def exchange(self, message: Message) -> Mapping[str, Message]:
+        """One message out, one reply from every site; a missing reply is an error, never a smaller sum."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes that have left all sites so far."""
+
+    @property
+    def received(self) -> int:
+        """Bytes that all sites have been sent so far."""
+
+    def close(self) -> None:
+        """Release what the transport holds."""
+
+
+class Aggregation(Protocol):
+    """Turns summands into a total.  Both halves are in one file, so that one can be checked against the other."""
+
+    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+        """Wrap a site's answers on their way out."""
+
+    def total(self, transport: Transport, message: Message) -> Total:
+        """Ask every site and add up what they answer."""

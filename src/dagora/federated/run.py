@@ -1,0 +1,76 @@
+"""The only round loop of the package."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dagora.errors import NumericalError
+from dagora.federated.protocol import Aggregation, Estimate, ServerPart, ServerState, Total, Transport
+
+Watcher = Callable[[Mapping[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Departure:
+    """What left the sites in the rounds of one phase: the fields of a summand, and bytes over all sites."""
+
+    phase: str
+    fields: Mapping[str, tuple[int, ...]]  # name and shape
+    rounds: int
+    sent: int
+    received: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: the estimate, the figures of every round, and all that left the sites."""
+
+    estimate: Estimate
+    history: tuple[Mapping[str, float], ...]
+    ledger: tuple[Departure, ...]
+    seconds: float
+
+
+def run(
+    server: ServerPart[ServerState],
+    aggregation: Aggregation,
+    transport: Transport,
+    watch: Watcher | None = None,
+) -> Run:
+    """Broadcast, add up, update, until the server part has nothing more to ask."""
+    start = time.perf_counter()
+    state = server.init()
+    history: list[Mapping[str, float]] = []
+    ledger: dict[str, Departure] = {}
+    while (message := server.broadcast(state)) is not None:
+        sent, received = transport.sent, transport.received
+        total = _finite(aggregation.total(transport, message))
+        state = server.global_update(state, total)
+        phase = str(message.get("phase", ""))
+        ledger[phase] = _departure(
+            ledger.get(phase), phase, total, transport.sent - sent, transport.received - received
+        )
+        history.append({"round": len(history) + 1, **server.progress(state)})
+        if watch is not None:
+            watch(history[-1])
+    return Run(server.estimate(state), tuple(history), tuple(ledger.values()), time.perf_counter() - start)
+
+
+def _finite(total: Total) -> Total:
+    for name, values in total.items():
+        if not np.isfinite(values).all():
+            raise NumericalError(
+                f"the total of {name!r} is not finite; check the data for extreme values, or standardise it"
+            )
+    return total
+
+
+def _departure(earlier: Departure | None, phase: str, total: Total, sent: int, received: int) -> Departure:
+    fields = {name: values.shape for name, values in total.items()}
+    if earlier is None:
+        return Departure(phase, fields, 1, sent, received)
+    return Departure(
+        phase, earlier.fields | fields, earlier.rounds + 1, earlier.sent + sent, earlier.received + received
+    )

@@ -1,0 +1,142 @@
+"""Directed graphs as (d, d) arrays: entry [i, j] stands for the edge i -> j."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.csgraph import connected_components
+
+from dagora.arrays import BoolArray, IntArray
+from dagora.errors import InputError, NumericalError
+
+ARROW = 1
+UNDIRECTED = -1
+
+
+def threshold(weights: npt.ArrayLike, tau: float) -> IntArray:
+    """Adjacency (0/1) of the edges with |weight| > tau, strictly; never a self-loop."""
+    magnitude = np.abs(np.asarray(weights, dtype=np.float64))
+    if not np.isfinite(magnitude).all():
+        # A NaN compares false with everything, so it would pass for an absent edge.
+        raise NumericalError(
+            "The weights are not all finite, so they cannot be thresholded; learn them again."
+        )
+    kept = magnitude > tau
+    np.fill_diagonal(kept, False)
+    return kept.astype(np.int64)
+
+
+def skeleton(adjacency: npt.ArrayLike) -> IntArray:
+    """Symmetric 0/1 array of the vertex pairs joined by an edge of any kind."""
+    present = _edges(adjacency)
+    joined = present | present.T
+    np.fill_diagonal(joined, False)
+    return joined.astype(np.int64)
+
+
+def is_dag(adjacency: npt.ArrayLike) -> bool:
+    """Whether the nonzero entries form a directed graph without cycles."""
+    present = _edges(adjacency)
+    # Without self-loops, a graph is acyclic exactly when each vertex is a strong component of its own.
+    return not present.diagonal().any() and len(np.unique(_strong_components(present))) == len(present)
+
+
+def topological_order(adjacency: npt.ArrayLike) -> list[int]:
+    """Vertices with every parent before its children (Kahn's algorithm)."""
+    present = _edges(adjacency)
+    waiting = present.sum(axis=0)
+    order = np.flatnonzero(waiting == 0).tolist()
+    for vertex in order:  # grows while it is read: a vertex joins when its last parent has been passed
+        waiting[present[vertex]] -= 1
+        order.extend(np.flatnonzero(present[vertex] & (waiting == 0)).tolist())
+    if len(order) < len(present):
+        raise InputError(
+            "The graph has a cycle, so it has no topological order; remove it with break_cycles."
+        )
+    return order
+
+
+def break_cycles(adjacency: npt.ArrayLike, strength: npt.ArrayLike) -> tuple[IntArray, list[tuple[int, int]]]:
+    """Remove the weakest edge on any cycle (by |strength|, ties by index) until no cycle is left.
+
+    Returns the DAG and the removed edges, weakest first.
+    """
+    # An edge off all cycles stays off them, so one pass over the edges from weak to strong would do.  When an
+    # edge has its turn, all stronger ones are there, and the weaker ones left are on no cycle.  So the edges
+    # to remove are the weakest of some cycle: those with a way back over stronger edges only.
+    present = _edges(adjacency)
+    component = _strong_components(present)
+    sources, targets = np.nonzero(present & (component[:, None] == component))
+    weak_first = np.argsort(np.abs(np.asarray(strength, dtype=np.float64))[sources, targets], kind="stable")
+    sources, targets = sources[weak_first], targets[weak_first]
+    rank = np.arange(1, len(sources) + 1)
+    weakest = rank < _widest_way(sources, targets, rank, len(present))[targets, sources]
+    removed = list(zip(sources[weakest].tolist(), targets[weakest].tolist(), strict=True))
+    dag = present.astype(np.int64)
+    dag[sources[weakest], targets[weakest]] = 0
+    return dag, removed
+
+
+def order_of(weights: npt.ArrayLike) -> BoolArray:
+    """The entries [i, j] with i before j in an order that all of W's edges follow, weakest cycle edges aside."""
+    dag, _ = break_cycles(np.asarray(weights) != 0, weights)
+    place = np.empty(len(dag), dtype=np.int64)
+    place[topological_order(dag)] = np.arange(len(dag))
+    before: BoolArray = place[:, None] < place
+    return before
+
+
+def dag_to_cpdag(dag: npt.ArrayLike) -> IntArray:
+    """The class of a DAG: 1 for a compelled arrow i -> j, -1 at [i, j] with i < j for an undirected edge.
+
+    Chickering (1995), "A transformational characterization of equivalent Bayesian network structures".
+    """
+    present = _edges(dag)
+    order = topological_order(present)
+    position = {vertex: place for place, vertex in enumerate(order)}
+    parents = [set(np.flatnonzero(column).tolist()) for column in present.T]
+    compelled: dict[int, set[int]] = {}
+    cpdag = np.zeros(present.shape, dtype=np.int64)
+    for child in order:
+        compelled[child] = _compelled_parents(child, parents, compelled, position)
+        for parent in parents[child]:
+            if parent in compelled[child]:
+                cpdag[parent, child] = ARROW
+            else:
+                cpdag[min(parent, child), max(parent, child)] = UNDIRECTED
+    return cpdag
+
+
+def _compelled_parents(
+    child: int, parents: list[set[int]], compelled: dict[int, set[int]], position: dict[int, int]
+) -> set[int]:
+    """The parents whose arrow into `child` all equivalent DAGs share, given those of earlier vertices.
+
+    Chickering's Label-Edges: in his order of edges, the last parent settles all arrows into `child`.
+    """
+    if not parents[child]:
+        return set()
+    last = max(parents[child], key=position.__getitem__)
+    chain = not compelled[last] <= parents[child]  # w -> last -> child, w and child not joined
+    collider = not parents[child] - {last} <= parents[last]  # last -> child <- z, last and z not joined
+    return parents[child] if chain or collider else compelled[last]
+
+
+def _edges(adjacency: npt.ArrayLike) -> BoolArray:
+    present: BoolArray = np.asarray(adjacency) != 0
+    if present.ndim != 2 or present.shape[0] != present.shape[1]:
+        raise InputError(f"A graph must be a square array, not one of shape {present.shape}.")
+    return present
+
+
+def _strong_components(present: BoolArray) -> npt.NDArray[np.int32]:
+    labels: npt.NDArray[np.int32] = connected_components(present.astype(np.int8), connection="strong")[1]
+    return labels
+
+
+def _widest_way(sources: IntArray, targets: IntArray, rank: IntArray, d: int) -> IntArray:
+    """For each pair, the highest rank r such that edges of rank r or more lead from one to the other."""
+    widest = np.zeros((d, d), dtype=np.int64)
+    widest[sources, targets] = rank
+    np.fill_diagonal(widest, len(rank) + 1)  # one is already there: a self-loop is a cycle of its own
+    for middle in np.union1d(sources, targets):
+        np.maximum(widest, np.minimum(widest[:, middle, None], widest[middle]), out=widest)
+    return widest

@@ -1,0 +1,82 @@
+"""The one entry to learning: the command line, notebooks and experiments all call `learn`."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from threadpoolctl import threadpool_limits
+
+from dagora.aggregation.plain import Plain
+from dagora.algorithms.presets import Options, build
+from dagora.data.summary import check_together, summarise
+from dagora.data.tables import Source, open_tables
+from dagora.errors import ConvergenceWarning, InputError
+from dagora.federated.protocol import Aggregation
+from dagora.federated.run import Watcher, run
+from dagora.federated.site import Site
+from dagora.graphs import break_cycles
+from dagora.result import Result
+from dagora.transport.in_process import InProcess
+from dagora.version import __version__
+
+AGGREGATIONS: dict[str, type[Aggregation]] = {"plain": Plain}
+
+
+def learn(
+    sites: Sequence[Source] | Mapping[str, Source],
+    *,
+    model: str = "linear",
+    method: str = "admm",
+    preset: str = "default",
+    aggregation: str = "plain",
+    lam: float | None = None,
+    threshold: float = 0.3,
+    intercept: bool = False,
+    threads: int = 1,
+    watch: Watcher | None = None,
+) -> Result:
+    """Learn one network from the rows of several sites.
+
+    sites: a list, or a mapping from site name to data; data is a 2-D array, a data frame or a path (CSV, Parquet).
+    method: "admm" (federated; paper, Section 5), "voting" or "average" (every site learns alone), or "pooled" (all
+        rows in one place: the oracle).
+    preset: "default" (the best we know) or "paper" (its text to the letter).
+    lam: weight of the l1 penalty; None for the preset's (0.1, paper 0.01).
+    threshold: an edge needs a larger |weight|.
+    intercept: for the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at each site.
+    threads: BLAS threads.  With one, equal input gives equal bits.
+    watch: called after every round with its figures; "done" goes from 0 to 1.
+    """
+    options = Options(model, method, preset, lam, threshold, intercept)
+    if aggregation not in AGGREGATIONS:
+        choices = ", ".join(AGGREGATIONS)
+        raise InputError(f"aggregation: there is no {aggregation!r}; choose from {choices}")
+    if threads < 1:
+        raise InputError("threads: must be 1 or more")
+    tables = open_tables(sites)
+    names = tables[0].names
+    with threadpool_limits(threads):
+        summaries = [summarise(table, names) for table in tables]
+        pooled = check_together(names, summaries)
+        data = {"pooled": pooled} if method == "pooled" else {s.site: s.moments for s in summaries}
+        algorithm, protection = build(options, len(names)), AGGREGATIONS[aggregation]()
+        transport = InProcess([Site(site, algorithm.site, own, protection) for site, own in data.items()])
+        outcome = run(algorithm.server, protection, transport, watch)
+    estimate = outcome.estimate
+    adjacency, removed = break_cycles(estimate.edges, estimate.strength)
+    for text in estimate.warnings:
+        warnings.warn(text, ConvergenceWarning, stacklevel=2)
+    settings = asdict(options) | {"lam": options.penalty, "aggregation": aggregation, "version": __version__}
+    return Result(
+        weights=estimate.weights,
+        adjacency=adjacency,
+        names=names,
+        history=outcome.history,
+        ledger=outcome.ledger,
+        seconds=outcome.seconds,
+        settings=settings,
+        site_rows={summary.site: summary.moments.n for summary in summaries},
+        warnings=estimate.warnings,
+        removed=tuple(removed),
+        extras=estimate.extras,
+    )

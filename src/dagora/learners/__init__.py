@@ -1,0 +1,1 @@
+"""From moments to an estimate, without rows."""

@@ -1,0 +1,1 @@
+"""What a site fits: the local loss and its proximal step."""

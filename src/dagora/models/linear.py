@@ -1,0 +1,77 @@
+"""The linear model X = W'X + b + N, fitted by least squares (paper, Eq. 2 and Appendix A)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dagora.arrays import FloatArray
+from dagora.data.moments import Moments
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """A site's loss as factors of its Gram matrix G (p x p) in the metric D: D^-1/2 G D^-1/2 = Q L Q'.
+
+    Thin: of rank r <= min(rows, p), so a step costs O(p d r).
+    """
+
+    left: FloatArray  # D^-1/2 Q, (p, r)
+    right: FloatArray  # Q' D^1/2, (r, p)
+    eigenvalues: FloatArray  # L, (r,)
+    share: FloatArray  # Q o Q, (p, r)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """theta = W, or W with a row of intercepts b below (the paper's bias terms).
+
+    `no_self_loops` keeps diag(W) = 0 in the local step.  The paper does not, so that its B_k = I fits perfectly
+    and the first rounds say nothing.
+    """
+
+    no_self_loops: bool = True
+    intercept: bool = False
+
+    def shape(self, d: int) -> tuple[int, int]:
+        """(d, d), or (d + 1, d) with intercepts."""
+        return (d + 1 if self.intercept else d, d)
+
+    def prepare(
+        self, data: Moments, rows: float, centre: FloatArray | None, weight: float, metric: FloatArray
+    ) -> LeastSquares:
+        """Factor the Gram matrix of rows centred at `centre` (None: at the site's own mean)."""
+        if self.intercept:
+            gram = np.empty((len(data.mean) + 1,) * 2)
+            gram[:-1, :-1] = data.about(np.zeros_like(data.mean))
+            gram[-1, :-1] = gram[:-1, -1] = data.total
+            gram[-1, -1] = data.n
+        else:
+            gram = data.scatter if centre is None else data.about(centre)
+        root = np.sqrt(metric)
+        eigenvalues, Q = np.linalg.eigh(gram / (rows * weight) / root[:, None] / root)
+        kept = eigenvalues > eigenvalues[-1] * len(root) * np.finfo(np.float64).eps
+        Q = Q[:, kept]
+        return LeastSquares(
+            np.ascontiguousarray(Q / root[:, None]), np.ascontiguousarray((Q * root[:, None]).T),
+            eigenvalues[kept], Q * Q,
+        )
+
+    def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> FloatArray:
+        """Solve (G + rho D) B = rho D C + G E in closed form, E the first d columns of I.
+
+        With g = L / (L + rho): B = C - left g right (C - E).  A zero diagonal of B has multipliers that act as
+        a shift of the centre's diagonal by t, and t follows from the unconstrained diagonal.
+        """
+        d = centre.shape[1]
+        gain = problem.eigenvalues / (problem.eigenvalues + rho)
+        inner = problem.right @ centre - problem.right[:, :d]
+        inner *= gain[:, None]
+        if not self.no_self_loops:
+            return centre - problem.left @ inner
+        at = np.arange(d)
+        unconstrained = centre[at, at] - np.einsum("jr,rj->j", problem.left[:d], inner)
+        t = unconstrained / (1.0 - problem.share[:d] @ gain)
+        inner -= gain[:, None] * problem.right[:, :d] * t
+        B: FloatArray = centre - problem.left @ inner
+        B[at, at] = 0.0
+        return B

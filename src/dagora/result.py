@@ -1,0 +1,147 @@
+"""What a run gives back."""
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import networkx as nx
+
+from dagora.arrays import FloatArray, IntArray
+from dagora.errors import InputError
+from dagora.federated.run import Departure
+from dagora.graphs import dag_to_cpdag
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A learned network: its graph, how it was reached, and what left the sites on the way."""
+
+    weights: FloatArray  # [i, j] is the effect of variable i on variable j, before thresholding
+    adjacency: IntArray  # 0/1 after thresholding: always a DAG
+    names: tuple[str, ...]
+    history: tuple[Mapping[str, float], ...]  # one entry a round
+    ledger: tuple[Departure, ...]  # what left the sites, by phase
+    seconds: float
+    settings: Mapping[str, Any]
+    site_rows: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+    removed: tuple[tuple[int, int], ...] = ()  # edges above the threshold, dropped because they closed a cycle
+    extras: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges between the coordinator and the sites, setup included."""
+        return len(self.history)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that left the sites, over all of them."""
+        return sum(entry.sent for entry in self.ledger)
+
+    @property
+    def received(self) -> int:
+        """Bytes that the sites were sent, over all of them."""
+        return sum(entry.received for entry in self.ledger)
+
+    @property
+    def cpdag(self) -> IntArray:
+        """The graph's equivalence class: 1 for a compelled arrow i -> j, -1 (once, i < j) for an undirected edge."""
+        return dag_to_cpdag(self.adjacency)
+
+    def edges(self) -> list[tuple[str, str, float]]:
+        """(source, target, weight) of every edge, the strongest first."""
+        found = [
+            (self.names[i], self.names[j], float(self.weights[i, j]))
+            for i, j in zip(*self.adjacency.nonzero(), strict=True)
+        ]
+        return sorted(found, key=lambda edge: -abs(edge[2]))
+
+    def graph(self) -> "nx.DiGraph[str]":
+        """The network as a networkx graph with edge weights."""
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(self.names)
+        graph.add_weighted_edges_from(self.edges())
+        return graph
+
+    def summary(self) -> dict[str, Any]:
+        """All but the matrices, for machines."""
+        return {
+            "settings": dict(self.settings),
+            "names": list(self.names),
+            "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
+            "removed_to_break_cycles": [[self.names[i], self.names[j]] for i, j in self.removed],
+            "warnings": list(self.warnings),
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "bytes_sent_by_sites": self.sent,
+            "bytes_received_by_sites": self.received,
+            "site_rows": dict(self.site_rows),
+            "left_the_sites": [
+                {
+                    "phase": entry.phase,
+                    "totals_of": {name: list(shape) for name, shape in entry.fields.items()},
+                    "rounds": entry.rounds,
+                    "bytes": entry.sent,
+                }
+                for entry in self.ledger
+            ],
+            "history": [dict(entry) for entry in self.history],
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write edges.csv, weights.csv and result.json, each whole or not at all."""
+        return write_files(
+            folder,
+            {"edges.csv": self._write_edges, "weights.csv": self._write_weights, "result.json": self._write_json},
+        )
+
+    def _write_edges(self, out: TextIO) -> None:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(["source", "target", "weight"])
+        rows.writerows(self.edges())
+
+    def _write_weights(self, out: TextIO) -> None:
+        write_matrix(out, self.names, self.weights)
+
+    def _write_json(self, out: TextIO) -> None:
+        # JSON has no infinity: what is not known yet in a round becomes null.
+        json.dump(_plain(self.summary()), out, indent=2, allow_nan=False)
+        out.write("\n")
+
+
+def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:
+    """A header row of names, then a row a variable, its name first; full precision."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["", *names])
+    rows.writerows([name, *map(repr, values)] for name, values in zip(names, matrix.tolist(), strict=True))
+
+
+def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]) -> list[Path]:
+    """Write all files beside their places first, then move each there: a failure leaves nothing half-written."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".dagora-") as scratch:
+            for name, write in writers.items():
+                with (Path(scratch) / name).open("w", encoding="utf-8", newline="") as out:
+                    write(out)
+            for name in writers:
+                os.replace(Path(scratch) / name, folder / name)
+    except OSError as error:
+        raise InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder") from None
+    return [folder / name for name in writers]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value - value != 0.0:
+        return None
+    return value

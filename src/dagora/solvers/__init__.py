@@ -1,0 +1,1 @@
+"""Optimisation without statistics: proximal steps and the server's W-step."""

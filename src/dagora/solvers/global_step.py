@@ -1,0 +1,64 @@
+"""The server's W-step: the consensus term, the l1 penalty and acyclicity, for a given centre Z.
+
+    min over W of  c/2 |W - Z|^2 + lam |W|_1 + (a penalty on h(W)),      c = rho x metric, entry by entry
+
+Z is the weighted mean of the sites' B_k + u_k, so nothing here depends on the number of sites.
+W may have more rows than columns (an intercept): the penalties act on its first d rows.
+"""
+
+import numpy as np
+import scipy.optimize
+
+from dagora.acyclicity import trace_exponential, walk_weights
+from dagora.arrays import BoolArray, FloatArray
+from dagora.solvers.proximal import Minimum, minimise_l1, soft_threshold
+
+
+def path_step(
+    W: FloatArray, Z: FloatArray, c: FloatArray, lam: float, mu: float, tolerance: float, most_steps: int = 50
+) -> Minimum:
+    """W-step with the penalty mu h(W), h the log-determinant.
+
+    The curvature of mu h along entry (i, j) is about 2 mu times the walks from j back to i, so entries that
+    close strong cycles get short steps and all others long ones: without it large mu needs ten times the work.
+    """
+    walks, _ = walk_weights(W)
+
+    def smooth(W: FloatArray) -> tuple[float, FloatArray]:
+        walks, h = walk_weights(W)
+        gap = W - Z
+        pull = c * gap
+        return mu * h + 0.5 * float((pull * gap).sum()), 2.0 * mu * W * walks.T + pull
+
+    free = ~np.eye(len(W), dtype=bool)
+    return minimise_l1(smooth, W, lam, c + 2.0 * mu * walks.T, free, tolerance, most_steps)
+
+
+def ordered_step(Z: FloatArray, c: FloatArray, lam: float, allowed: BoolArray) -> FloatArray:
+    """W-step when the order of the variables is settled: acyclic by its zeros, hence in closed form."""
+    return soft_threshold(Z, lam / c) * allowed
+
+
+def paper_step(
+    W: FloatArray, Z: FloatArray, c: float, lam: float, alpha: float, rho1: float
+) -> FloatArray:
+    """W-step of the paper (Eq. 6): alpha h + rho1/2 h^2, h the trace exponential, by L-BFGS.
+
+    As in the paper's Section 5.1, the l1 penalty enters by a subgradient (0 at 0).
+    """
+    shape, d = W.shape, W.shape[1]
+
+    def objective(flat: FloatArray) -> tuple[float, FloatArray]:
+        W = flat.reshape(shape)
+        gap = W - Z
+        value = 0.5 * c * float((gap * gap).sum())
+        gradient = c * gap
+        weights = W[:d]
+        with np.errstate(over="ignore", invalid="ignore"):  # a long trial step; the line search rejects it
+            h, slope = trace_exponential(weights)
+            value += lam * float(np.abs(weights).sum()) + alpha * h + 0.5 * rho1 * h * h
+            gradient[:d] += lam * np.sign(weights) + (alpha + rho1 * h) * slope
+        return value, gradient.ravel()
+
+    solution = scipy.optimize.minimize(objective, W.ravel(), jac=True, method="L-BFGS-B")
+    return np.asarray(solution.x, dtype=np.float64).reshape(shape)

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+
+from dagora.errors import InputError, NumericalError
+from dagora.arrays import IntArray
+from dagora.graphs import break_cycles, dag_to_cpdag, is_dag, skeleton, threshold, topological_order
+
+
+def graph(d: int, *edges: tuple[int, int]) -> IntArray:
+    adjacency = np.zeros((d, d), dtype=np.int64)
+    for i, j in edges:
+        adjacency[i, j] = 1
+    return adjacency
+
+
+def test_threshold_is_strict_on_magnitude_and_drops_the_diagonal() -> None:
+    weights = np.array([[9.0, 0.3, -0.31], [0.0, -9.0, 0.3001], [-0.3, 0.1, 9.0]])
+    kept = threshold(weights, 0.3)
+    np.testing.assert_array_equal(kept, graph(3, (0, 2), (1, 2)))
+    assert kept.dtype == np.int64
+    assert weights[0, 0] == 9.0
+
+
+def test_threshold_refuses_weights_that_are_not_finite() -> None:
+    with pytest.raises(NumericalError, match="finite"):
+        threshold([[0.0, np.nan], [0.0, 0.0]], 0.3)
+
+
+def test_skeleton_joins_pairs_whatever_the_mark() -> None:
+    marked = np.array([[0, 1, 0], [0, 0, -1], [0, 0, 0]])
+    np.testing.assert_array_equal(skeleton(marked), [[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "acyclic"),
+    [
+        (graph(1), True),
+        (graph(4), True),
+        (graph(3, (2, 1), (1, 0), (2, 0)), True),
+        (graph(1, (0, 0)), False),
+        (graph(2, (0, 1), (1, 0)), False),
+        (graph(4, (0, 1), (1, 2), (2, 3), (3, 1)), False),
+    ],
+)
+def test_is_dag(adjacency: IntArray, acyclic: bool) -> None:
+    assert is_dag(adjacency) is acyclic
+
+
+def test_topological_order_puts_parents_first() -> None:
+    # 3 -> 1 -> 0 and 3 -> 2 -> 0: 3 is the only source, 0 the only sink.
+    order = topological_order(graph(4, (3, 1), (3, 2), (1, 0), (2, 0)))
+    assert order == [3, 1, 2, 0]
+
+
+def test_topological_order_of_a_cycle_is_refused() -> None:
+    with pytest.raises(InputError, match="cycle"):
+        topological_order(graph(3, (0, 1), (1, 2), (2, 1)))
+
+
+def test_a_graph_must_be_square() -> None:
+    with pytest.raises(InputError, match="square"):
+        is_dag(np.zeros((2, 3)))
+
+
+def test_break_cycles_removes_the_weakest_edge_of_the_cycle_only() -> None:
+    # The cycle 0 -> 1 -> 2 -> 0 loses 1 -> 2 (strength |-2|); 2 -> 3 is weaker, but on no cycle.
+    strength = np.zeros((4, 4))
+    strength[[0, 1, 2, 2], [1, 2, 0, 3]] = [3.0, -2.0, 4.0, 0.1]
+    dag, removed = break_cycles(strength != 0, strength)
+    assert removed == [(1, 2)]
+    np.testing.assert_array_equal(dag, graph(4, (0, 1), (2, 0), (2, 3)))
+
+
+def test_break_cycles_takes_the_weakest_first_though_a_shared_edge_would_do() -> None:
+    # 0 <-> 1 and 0 -> 1 -> 2 -> 0 share 0 -> 1 (5).  The weakest on a cycle is 1 -> 0 (1), then 2 -> 0 (2).
+    strength = np.zeros((3, 3))
+    strength[[0, 1, 1, 2], [1, 0, 2, 0]] = [5.0, 1.0, 3.0, 2.0]
+    dag, removed = break_cycles(strength != 0, strength)
+    assert removed == [(1, 0), (2, 0)]
+    np.testing.assert_array_equal(dag, graph(3, (0, 1), (1, 2)))
+
+
+def test_break_cycles_settles_ties_by_index_and_drops_self_loops() -> None:
+    adjacency = graph(3, (0, 1), (1, 0), (2, 2))
+    dag, removed = break_cycles(adjacency, np.ones((3, 3)))
+    assert removed == [(0, 1), (2, 2)]
+    np.testing.assert_array_equal(dag, graph(3, (1, 0)))
+
+
+def cpdag(d: int, arrows: list[tuple[int, int]], undirected: list[tuple[int, int]]) -> IntArray:
+    return graph(d, *arrows) - graph(d, *undirected)
+
+
+@pytest.mark.parametrize(
+    ("dag", "expected"),
+    [
+        # A chain has no collider: all undirected, written with i < j though the arrows run 2 -> 1 -> 0.
+        (graph(3, (2, 1), (1, 0)), cpdag(3, [], [(0, 1), (1, 2)])),
+        # A collider is compelled.
+        (graph(3, (0, 2), (1, 2)), cpdag(3, [(0, 2), (1, 2)], [])),
+        # A married collider is not: every ordering of a complete graph is equivalent.
+        (graph(3, (0, 2), (1, 2), (0, 1)), cpdag(3, [], [(0, 1), (0, 2), (1, 2)])),
+        # Meek's rule 1: below a collider, 2 -> 3 is compelled, as 3 -> 2 would make another one.
+        (graph(4, (0, 2), (1, 2), (2, 3)), cpdag(4, [(0, 2), (1, 2), (2, 3)], [])),
+        # Rule 2: 0 -> 2 <- 1 is a collider, 2 -> 3 by rule 1 (over 1); so 0 -> 3, lest 0 -> 2 -> 3 -> 0.
+        (
+            graph(4, (0, 2), (1, 2), (2, 3), (0, 3)),
+            cpdag(4, [(0, 2), (1, 2), (2, 3), (0, 3)], []),
+        ),
+        # Two colliders 0 -> 2 <- 1 and 0 -> 3 <- 1 leave the edge between 2 and 3 free.
+        (
+            graph(4, (0, 2), (1, 2), (0, 3), (1, 3), (3, 2)),
+            cpdag(4, [(0, 2), (1, 2), (0, 3), (1, 3)], [(2, 3)]),
+        ),
+        # Rule 3: 1 -> 3 <- 2 is a collider; 3 -> 0 would force 1 -> 0 <- 2, which is a new one.
+        (
+            graph(4, (0, 1), (0, 2), (0, 3), (1, 3), (2, 3)),
+            cpdag(4, [(0, 3), (1, 3), (2, 3)], [(0, 1), (0, 2)]),
+        ),
+    ],
+)
+def test_dag_to_cpdag(dag: IntArray, expected: IntArray) -> None:
+    np.testing.assert_array_equal(dag_to_cpdag(dag), expected)
+
+
+def test_dag_to_cpdag_refuses_a_cycle() -> None:
+    with pytest.raises(InputError, match="cycle"):
+        dag_to_cpdag(graph(2, (0, 1), (1, 0)))
