@@ -19,8 +19,7 @@ is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalti
 What leaves a site: its summands in `count`, `spread` and step 4, and inner products of its residuals B_k - W.
 What does not: rows, covariances, B_k and u_k apart from the sum.
 
-Two accelerations, both neutral in the limit, are used by the default schedule: over-relaxation, and Anderson mixing
-of the last few positions s_k = B_k + u_k.  The server computes the mixing coefficients from the total of the inner
+The default schedule accelerates this by Anderson mixing of the last few positions s_k = B_k + u_k.  The server computes the mixing coefficients from the total of the inner
 products and sends them; every site applies them to the positions that it remembers.  By linearity the server can
 apply them to the totals that it remembers, so mixing costs no extra exchange.
 """
@@ -41,10 +40,10 @@ from dagora.solvers.anderson import mixing
 
 
 class Plan(Protocol):
-    """Where a schedule stands.  `rho` is the consensus penalty; `fresh` says that the last W-step's problem was new."""
+    """Where a schedule stands: the consensus penalty, and how many rounds' residuals mixing may still rely on."""
 
     rho: float
-    fresh: bool
+    trusted: int
     done: bool
 
 
@@ -54,10 +53,12 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 class Schedule(Protocol[AnyPlan]):
     """How penalties move from round to round: all in which the presets differ at the server."""
 
-    def start(self, d: int, sites: int) -> AnyPlan:
+    def start(self, d: int, sites: float, rows: float) -> AnyPlan:
         """Penalties of the first round."""
 
-    def judge(self, plan: AnyPlan, W: FloatArray, metric: FloatArray, residual: float) -> AnyPlan:
+    def judge(
+        self, plan: AnyPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
+    ) -> AnyPlan:
         """Before a W-step: has the current problem been solved well enough, and which one is next?"""
 
     def w_step(self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, AnyPlan]:
@@ -72,12 +73,11 @@ class Schedule(Protocol[AnyPlan]):
 
 @dataclass(frozen=True)
 class Consensus:
-    """How sites take part: which mean centres the data, what a site weighs, relaxation, remembered positions."""
+    """How sites take part: which mean centres the data, what a site weighs, and what it remembers."""
 
     global_mean: bool  # centre by the mean over all sites, and measure by the variances about it
     by_rows: bool  # w_k = n_k / n; otherwise 1 / K
-    relaxation: float
-    memory: int
+    memory: int  # positions that sites remember for mixing; 1 for none
 
 
 @dataclass(frozen=True)
@@ -130,18 +130,15 @@ class AdmmSite(Generic[Problem]):
     def _round(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
         assert state.problem is not None
         W, rho, mix = array(message, "W"), number(message, "rho"), array(message, "mix")
-        if len(mix) > len(state.positions):
+        m, keep = len(state.positions), int(number(message, "keep"))
+        if not 0 <= keep <= max(len(mix), 0) <= m:
             raise MessageError("message refused: it mixes more rounds than this site has taken part in")
-        remembered = len(state.positions) - len(mix)
-        position = np.tensordot(mix, state.positions[remembered:], axes=1) if len(mix) else W
+        position = np.tensordot(mix, state.positions[m - len(mix) :], axes=1) if len(mix) else W
         u = number(message, "rescale") * (position - W)
         B = self.model.prox(state.problem, W - u, rho)
-        residual = self.consensus.relaxation * (B - W)
-        position = W + u + residual
-        # What was not mixed any more is forgotten: the server has done the same.
-        kept = max(remembered, len(state.positions) - self.consensus.memory + 1)
-        positions = np.concatenate([state.positions[kept:], position[None]])
-        residuals = np.concatenate([state.residuals[kept:], residual[None]])
+        residual, position = B - W, B + u
+        positions = np.concatenate([state.positions[m - keep :], position[None]])
+        residuals = np.concatenate([state.residuals[m - keep :], residual[None]])
         measured = (state.weight * state.metric[:, None] * residual).ravel()
         products = np.zeros(self.consensus.memory)
         products[-len(residuals) :] = residuals.reshape(len(residuals), -1) @ measured
@@ -156,9 +153,11 @@ class ServerState(Generic[AnyPlan]):
     phase: str
     plan: AnyPlan
     W: FloatArray
+    Z: FloatArray  # the mixed total of positions at which W was taken
     mix: FloatArray
-    totals: FloatArray  # of positions, the last few, newest last
-    gram: FloatArray  # inner products of the residuals of those rounds
+    totals: FloatArray  # of positions, those that were mixed, newest last
+    gram: FloatArray  # inner products of the residuals of the `keep` newest of them
+    keep: int = 0
     rescale: float = 1.0
     rows: float = 0.0
     sites: float = 0.0
@@ -179,8 +178,8 @@ class AdmmServer(Generic[AnyPlan]):
 
     def init(self) -> ServerState[AnyPlan]:
         """Nothing is known before the first total but the number of variables."""
-        plan, none = self.schedule.start(self.d, 1), np.zeros((0, *self.shape))
-        return ServerState("count", plan, np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0)))
+        plan, none = self.schedule.start(self.d, 1.0, 1.0), np.zeros((0, *self.shape))
+        return ServerState("count", plan, np.zeros(self.shape), np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0)))
 
     def broadcast(self, state: ServerState[AnyPlan]) -> Message | None:
         """The next phase's question; the first consensus message carries what the setup phases found."""
@@ -192,7 +191,7 @@ class AdmmServer(Generic[AnyPlan]):
         if state.metric is None:
             return {"phase": "spread", **mean}
         message = {
-            "phase": "consensus", "W": state.W, "mix": state.mix, "rho": state.plan.rho, "rescale": state.rescale,
+            "phase": "consensus", "W": state.W, "mix": state.mix, "keep": state.keep, "rho": state.plan.rho, "rescale": state.rescale,
         }  # fmt: skip
         if len(state.totals) > 0:
             return message
@@ -203,7 +202,7 @@ class AdmmServer(Generic[AnyPlan]):
         match state.phase:
             case "count":
                 rows, sites = float(total["rows"]), float(total["sites"])
-                state = replace(state, rows=rows, sites=sites, plan=self.schedule.start(self.d, int(sites)))
+                state = replace(state, rows=rows, sites=sites, plan=self.schedule.start(self.d, sites, rows))
                 if self.consensus.global_mean:
                     return replace(state, phase="spread", mean=total["sum"] / rows)
                 return replace(state, phase="consensus", metric=np.ones(self.shape[0]))
@@ -216,30 +215,23 @@ class AdmmServer(Generic[AnyPlan]):
 
     def _round(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
         assert state.metric is not None
-        totals, gram = self._remember(state, total)
+        totals = np.concatenate([state.totals[len(state.totals) - state.keep :], total["position"][None]])
+        gram = _bordered(state.gram, total["products"][-len(totals) :])
         size = float((state.metric[:, None] * state.W**2).sum())
         residual = float(np.sqrt(gram[-1, -1] / max(size, float(state.metric.sum()))))
-        plan = self.schedule.judge(state.plan, state.W, state.metric, residual)
-        if plan.fresh:
-            totals, gram = totals[-1:], gram[-1:, -1:]
-        mix = mixing(gram)
-        W = state.W
-        if not plan.done:
-            W, plan = self.schedule.w_step(plan, W, np.tensordot(mix, totals, axes=1), state.metric)
+        # The sites' mean B: what the positions' total gained over the duals that went into it.
+        B = total["position"] - state.rescale * (state.Z - state.W)
+        plan = self.schedule.judge(state.plan, state.W, B, total["position"], state.metric, residual)
+        # Residuals of another stage's problem, or from before a stumble, would mislead the mixing.
+        usable = max(min(plan.trusted, len(totals)), 1)
+        totals, gram = totals[-usable:], gram[-usable:, -usable:]
+        mix, keep = mixing(gram), min(plan.trusted, usable, self.consensus.memory - 1)
+        Z = np.tensordot(mix, totals, axes=1)
+        W, plan = self.schedule.w_step(plan, state.W, Z, state.metric)
         return replace(
-            state, plan=plan, W=W, mix=mix, totals=totals, gram=gram, residual=residual,
-            rescale=state.plan.rho / plan.rho,
+            state, plan=plan, W=W, Z=Z, mix=mix, keep=keep, totals=totals, gram=gram[usable - keep :, usable - keep :],
+            residual=residual, rescale=state.plan.rho / plan.rho,
         )  # fmt: skip
-
-    def _remember(self, state: ServerState[AnyPlan], total: Total) -> tuple[FloatArray, FloatArray]:
-        """Append this round's total and its inner products with the remembered rounds."""
-        kept = max(0, len(state.totals) - self.consensus.memory + 1)
-        totals = np.concatenate([state.totals[kept:], total["position"][None]])
-        m = len(totals)
-        gram = np.empty((m, m))
-        gram[:-1, :-1] = state.gram[kept:, kept:]
-        gram[-1] = gram[:, -1] = total["products"][-m:]
-        return totals, gram
 
     def progress(self, state: ServerState[AnyPlan]) -> Mapping[str, float]:
         """The schedule's figures, and the primal residual: the sites' distance from W relative to W's size."""
@@ -250,3 +242,12 @@ class AdmmServer(Generic[AnyPlan]):
         W = state.W[: self.d]
         extras = {"intercepts": state.W[self.d]} if len(state.W) > self.d else {}
         return Estimate(W, np.abs(W) > self.threshold, W, self.schedule.warnings(state.plan), extras)
+
+
+def _bordered(gram: FloatArray, products: FloatArray) -> FloatArray:
+    """The Gram matrix with the inner products of one more residual."""
+    m = len(products)
+    larger = np.empty((m, m))
+    larger[:-1, :-1] = gram
+    larger[-1] = larger[:, -1] = products
+    return larger

@@ -57,11 +57,11 @@ def build(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
         )
     if options.preset == "paper":
         model = LinearModel(no_self_loops=False, intercept=options.intercept)
-        consensus = Consensus(global_mean=False, by_rows=False, relaxation=1.0, memory=1)
+        consensus = Consensus(global_mean=False, by_rows=False, memory=1)
         schedule: Any = PaperSchedule(lam=options.penalty)
     else:
         model = LinearModel()
-        consensus = Consensus(global_mean=True, by_rows=True, relaxation=1.3, memory=8)
+        consensus = Consensus(global_mean=True, by_rows=True, memory=8)
         schedule = PathSchedule(lam=options.penalty)
     server = AdmmServer(d, model.shape(d), consensus, schedule, options.threshold)
     return Algorithm(AdmmSite(model, consensus), server)

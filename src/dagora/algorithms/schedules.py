@@ -10,20 +10,21 @@ from dagora.arrays import BoolArray, FloatArray
 from dagora.graphs import order_of
 from dagora.solvers.global_step import ordered_step, paper_step, path_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
+from dagora.solvers.polish import polish
 
 
 @dataclass(frozen=True)
 class PaperPlan:
     """Multiplier alpha and penalties rho1, rho2 of the paper; rho = K rho2 because weights are 1 / K."""
 
-    sites: int
+    sites: float
     alpha: float
     rho1: float
     rho2: float
     round: int = 0
     h: float = np.inf
     done: bool = False
-    fresh: bool = True
+    trusted: int = 0
 
     @property
     def rho(self) -> float:
@@ -46,11 +47,13 @@ class PaperSchedule:
     most: float = 1e16
     rounds: int = 200
 
-    def start(self, d: int, sites: int) -> PaperPlan:
+    def start(self, d: int, sites: float, rows: float) -> PaperPlan:
         """alpha = 0; the penalties start small."""
         return PaperPlan(sites, 0.0, self.rho1, self.rho2)
 
-    def judge(self, plan: PaperPlan, W: FloatArray, metric: FloatArray, residual: float) -> PaperPlan:
+    def judge(
+        self, plan: PaperPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
+    ) -> PaperPlan:
         """The paper does not wait for consensus."""
         return plan
 
@@ -90,68 +93,98 @@ class PathPlan:
     rounds: int = 0  # in this stage
     all_rounds: int = 0
     h: float = np.inf
-    residual: float = np.inf
+    distance: float = 1e-2  # of the sites from W, relative to W, in the last round
+    lowest: float = np.inf  # the same, the least of the stage
+    trusted: int = 0  # rounds of this stage, since the last stumble
     allowed: BoolArray | None = None
-    fresh: bool = True
+    polishes: int = 0
+    answer: FloatArray | None = None  # of the last polish
     done: bool = False
     converged: bool = False
 
 
 @dataclass(frozen=True)
 class PathSchedule:
-    """Follow the minimum of  loss + lam |W|_1 + mu h(W)  as mu grows by stages (see solvers/path.py).
+    """Follow the minimum of  loss + lam |W|_1 + mu h(W)  as mu grows by stages (solvers/path.py), then polish.
 
     1. In a stage, consensus rounds go on until the sites' distance from W is below `tolerance`, relative to W,
        or `stage_rounds` have passed.
-    2. After the last stage the order of the variables is settled, and what is left is a lasso with a unique answer.
-       Its rounds go on to `final_tolerance`.
+    2. After the last stage the order of the variables is settled; what is left is a lasso with a unique answer.
+    3. At its consensus the total of the sites' gradients is known, and with it the pooled covariance
+       (`implied_covariance`).  The server reverses the edges that it finds reversed (solvers/polish.py), and rounds
+       go on in the new order, until nothing is left to reverse.
 
     rho is in units of the variables' variances, and the penalties' strength does not depend on the number of sites.
     """
 
     lam: float = 0.1
-    rho: float = 1.0
-    stage_rounds: int = 20
-    final_rounds: int = 40
-    tolerance: float = 2e-3
-    final_tolerance: float = 2e-4
+    first_rounds: int = 20
+    stage_rounds: int = 10
+    final_rounds: int = 60
+    tolerance: float = 5e-3
+    final_tolerance: float = 1e-3
+    most_polishes: int = 4
 
-    def start(self, d: int, sites: int) -> PathPlan:
-        """First stage of the path."""
-        return PathPlan(self.rho)
+    def start(self, d: int, sites: float, rows: float) -> PathPlan:
+        """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
+        return PathPlan(max(1.0, (d * sites / rows) ** 0.3))
 
-    def judge(self, plan: PathPlan, W: FloatArray, metric: FloatArray, residual: float) -> PathPlan:
-        """Go on with this stage, or to the next, or end.  A residual that grew twofold makes Anderson start anew."""
-        final = plan.allowed is not None
-        close = residual <= (self.final_tolerance if final else self.tolerance)
+    def judge(
+        self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
+    ) -> PathPlan:
+        """Go on with this stage, or to the next, or polish, or end."""
+        stumbled = residual > 2.0 * plan.lowest
         plan = replace(
-            plan, rounds=plan.rounds + 1, all_rounds=plan.all_rounds + 1, residual=residual,
-            fresh=residual > 2.0 * plan.residual,
-        )  # fmt: skip
-        if not close and plan.rounds < (self.final_rounds if final else self.stage_rounds):
+            plan,
+            rounds=plan.rounds + 1,
+            all_rounds=plan.all_rounds + 1,
+            distance=residual,
+            lowest=min(residual, plan.lowest),
+            trusted=1 if stumbled else plan.trusted + 1,
+        )
+        # A first look at reversals needs no more than the stages' tolerance.
+        bound = self.tolerance if plan.allowed is None or plan.polishes == 0 else self.final_tolerance
+        if residual > bound and plan.rounds < self.most_rounds(plan):
             return plan
-        if final:
-            return replace(plan, done=True, converged=close)
-        plan = replace(plan, stage=plan.stage + 1, rounds=0, residual=np.inf, fresh=True)
+        if plan.allowed is not None:
+            return self._polish(plan, plan.allowed, W, B, Z, metric)
+        plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)
         return replace(plan, allowed=order_of(W)) if path_ended(plan.stage, W, metric) else plan
+
+    def _polish(
+        self, plan: PathPlan, allowed: BoolArray, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray
+    ) -> PathPlan:
+        S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric)
+        found = polish(S, W, allowed, self.lam)
+        plan = replace(plan, polishes=plan.polishes + 1)
+        if found.reversals > 0 and plan.polishes <= self.most_polishes:
+            return replace(plan, allowed=found.allowed, rounds=0, lowest=np.inf, trusted=0)
+        close = plan.distance <= self.final_tolerance
+        return replace(plan, done=close or plan.rounds >= self.final_rounds, converged=close, answer=found.W)
 
     def w_step(
         self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
     ) -> tuple[FloatArray, PathPlan]:
         """Solve the stage's problem, as exactly as the consensus so far deserves."""
+        if plan.done and plan.answer is not None:
+            return plan.answer, plan
         c = plan.rho * np.broadcast_to(metric[:, None], W.shape)
         if plan.allowed is not None:
             return ordered_step(Z, c, self.lam, plan.allowed), replace(plan, h=0.0)
-        effort = 0.1 * float(np.clip(plan.residual, 1e-4, 1.0) * np.linalg.norm(metric))
+        effort = 0.3 * min(plan.distance, 1e-2) * float(metric.mean()) * np.sqrt(len(metric))
         step = path_step(W, Z, c, self.lam, path_penalty(plan.stage, metric), effort)
         return step.W, replace(plan, h=log_determinant(step.W)[0])
 
+    def most_rounds(self, plan: PathPlan) -> int:
+        """Rounds after which a stage ends, consensus or not."""
+        if plan.allowed is not None:
+            return self.final_rounds
+        return self.stage_rounds if plan.stage > 0 else self.first_rounds
+
     def progress(self, plan: PathPlan) -> Mapping[str, float]:
-        """h and the stage."""
-        final = plan.allowed is not None
-        share = plan.rounds / (self.final_rounds if final else self.stage_rounds)
-        done = (min(plan.stage, STAGES) + share) / (STAGES + 1)
-        return {"h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else min(done, 0.99)}
+        """h and the stage; a share of the work done that can only be guessed."""
+        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (STAGES + 3)
+        return {"h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
 
     def warnings(self, plan: PathPlan) -> tuple[str, ...]:
         """Consensus should have been reached."""
@@ -159,5 +192,20 @@ class PathSchedule:
             return ()
         return (
             f"no consensus to {self.final_tolerance:.0e} within {plan.all_rounds} rounds (residual "
-            f"{plan.residual:.1e}): sites may differ strongly, or columns be nearly collinear",
+            f"{plan.distance:.1e}): sites may differ strongly, or columns be nearly collinear",
         )
+
+
+def implied_covariance(B: FloatArray, gradient: FloatArray, variances: FloatArray) -> FloatArray:
+    """The covariance S whose least squares has this gradient S (B - I) off the diagonal, and these variances.
+
+    The gradient's diagonal is unknown, for the sites keep diag(B_k) = 0 whatever the loss says; the variances,
+    a total of the setup, stand in for it.
+    """
+    M = np.linalg.inv(B - np.eye(len(B)))
+    known = gradient - np.diag(np.diag(gradient))
+    missing = (variances - (known * M.T).sum(axis=1)) / np.diag(M)
+    S = (known + np.diag(missing)) @ M
+    eigenvalues, Q = np.linalg.eigh((S + S.T) / 2.0)
+    positive: FloatArray = (Q * np.maximum(eigenvalues, 1e-6 * eigenvalues[-1])) @ Q.T
+    return positive

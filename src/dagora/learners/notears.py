@@ -13,9 +13,10 @@ import numpy as np
 import scipy.optimize
 
 from dagora.acyclicity import trace_exponential, walk_weights
-from dagora.arrays import BoolArray, FloatArray
+from dagora.arrays import FloatArray
 from dagora.graphs import order_of
 from dagora.solvers.path import path_ended, path_penalty
+from dagora.solvers.polish import polish
 from dagora.solvers.proximal import minimise_l1
 
 
@@ -75,41 +76,35 @@ def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, 
 
 
 def notears_path(S: FloatArray, lam: float, *, tolerance: float = 1e-6) -> Learned:
-    """Stages of growing mu h(W), then the lasso in the order that they settled: h(W) = 0 exactly."""
+    """Stages of growing mu h(W), then a local search over orders from the one that they settled: h(W) = 0 exactly."""
     d = len(S)
     variances = np.diag(S)
     W = np.zeros((d, d))
-    every_pair = ~np.eye(d, dtype=bool)
-    stage, converged = 0, True
+    stage = 0
     while not path_ended(stage, W, variances):
-        W, _ = _descend(S, W, lam, path_penalty(stage, variances), every_pair, tolerance)
+        W = _descend(S, W, lam, path_penalty(stage, variances), tolerance)
         stage += 1
-    allowed = order_of(W)
-    W, converged = _descend(S, W * allowed, lam, 0.0, allowed, tolerance)
-    return Learned(W, () if converged else ("the last descent stopped before its tolerance was met",))
+    found = polish(S, W, order_of(W), lam, tolerance)
+    return Learned(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
 
 
-def _descend(
-    S: FloatArray, W: FloatArray, lam: float, mu: float, free: BoolArray, tolerance: float
-) -> tuple[FloatArray, bool]:
+def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float) -> FloatArray:
     """Minimise loss + lam |W|_1 + mu h; the metric, which knows the cycles' curvature, is renewed now and then."""
     identity = np.eye(len(S))
+    free = identity == 0.0
     variances = np.diag(S)[:, None]
 
     def smooth(W: FloatArray) -> tuple[float, FloatArray]:
         R = identity - W
         SR = S @ R
-        loss = 0.5 * float((R * SR).sum())
-        if mu == 0.0:
-            return loss, -SR
         walks, h = walk_weights(W)
-        return loss + mu * h, 2.0 * mu * W * walks.T - SR
+        return 0.5 * float((R * SR).sum()) + mu * h, 2.0 * mu * W * walks.T - SR
 
     bound = tolerance * float(np.linalg.norm(variances))
     for _ in range(40):
-        curvature = 2.0 * mu * walk_weights(W)[0].T if mu > 0.0 else 0.0
-        minimum = minimise_l1(smooth, W, lam, variances + curvature + np.zeros_like(S), free, bound, 100)
+        metric = variances + 2.0 * mu * walk_weights(W)[0].T
+        minimum = minimise_l1(smooth, W, lam, metric, free, bound, 100)
         W = minimum.W
         if minimum.converged:
-            return W, True
-    return W, False
+            break
+    return W

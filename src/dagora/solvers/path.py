@@ -12,8 +12,8 @@ import numpy as np
 from dagora.arrays import FloatArray
 from dagora.graphs import break_cycles
 
-STAGES = 6  # as a rule; more follow while cycles are not cut through
-_MOST_STAGES = 10
+STAGES = 4  # as a rule; more follow while cycles are not cut through
+_MOST_STAGES = 9
 _FIRST, _GROWTH = 0.03, 10.0
 _THREAD = 0.05
 
