@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dagora.adjustment import structural_intervention_distance
-from dagora.errors import InputError
 from dagora.arrays import BoolArray, IntArray
+from dagora.errors import InputError
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag, is_dag
 
 

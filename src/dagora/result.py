@@ -30,7 +30,9 @@ class Result:
     settings: Mapping[str, Any]
     site_rows: Mapping[str, int]
     warnings: tuple[str, ...] = ()
-    removed: tuple[tuple[int, int], ...] = ()  # edges above the threshold, dropped because they closed a cycle
+    removed: tuple[
+        tuple[int, int], ...
+    ] = ()  # edges above the threshold, dropped because they closed a cycle
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @property
@@ -97,7 +99,11 @@ class Result:
         """Write edges.csv, weights.csv and result.json, each whole or not at all."""
         return write_files(
             folder,
-            {"edges.csv": self._write_edges, "weights.csv": self._write_weights, "result.json": self._write_json},
+            {
+                "edges.csv": self._write_edges,
+                "weights.csv": self._write_weights,
+                "result.json": self._write_json,
+            },
         )
 
     def _write_edges(self, out: TextIO) -> None:
@@ -121,7 +127,9 @@ def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> Non
     rows.writerows([name, *map(repr, values)] for name, values in zip(names, matrix.tolist(), strict=True))
 
 
-def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]) -> list[Path]:
+def write_files(
+    folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]
+) -> list[Path]:
     """Write all files beside their places first, then move each there: a failure leaves nothing half-written."""
     folder = Path(folder)
     try:
@@ -133,7 +141,9 @@ def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[
             for name in writers:
                 os.replace(Path(scratch) / name, folder / name)
     except OSError as error:
-        raise InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder") from None
+        raise InputError(
+            f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder"
+        ) from None
     return [folder / name for name in writers]
 
 

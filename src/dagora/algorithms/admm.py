@@ -61,7 +61,9 @@ class Schedule(Protocol[AnyPlan]):
     ) -> AnyPlan:
         """Before a W-step: has the current problem been solved well enough, and which one is next?"""
 
-    def w_step(self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, AnyPlan]:
+    def w_step(
+        self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
+    ) -> tuple[FloatArray, AnyPlan]:
         """Solve the server's problem at Z and move multiplier and penalties."""
 
     def progress(self, plan: AnyPlan) -> Mapping[str, float]:
@@ -88,8 +90,8 @@ class SiteState(Generic[Problem]):
     weight: float
     metric: FloatArray
     problem: Problem | None
-    positions: FloatArray
-    residuals: FloatArray
+    positions: tuple[FloatArray, ...]
+    residuals: tuple[FloatArray, ...]
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,7 @@ class AdmmSite(Generic[Problem]):
 
     def init(self, data: Moments) -> SiteState[Problem]:
         """Keep the moments; the rest waits for what the sites have in common."""
-        none = np.zeros((0, *self.model.shape(len(data.mean))))
-        return SiteState(data, 0.0, np.zeros(0), None, none, none)
+        return SiteState(data, 0.0, np.zeros(0), None, (), ())
 
     def local_update(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
         """Answer the phase that the message is in."""
@@ -112,7 +113,9 @@ class AdmmSite(Generic[Problem]):
             case "spread":
                 return state, {"squares": np.diag(state.data.about(array(message, "mean"))).copy()}
             case "consensus":
-                return self._round(state if state.problem is not None else self._prepare(state, message), message)
+                return self._round(
+                    state if state.problem is not None else self._prepare(state, message), message
+                )
         raise MessageError("message refused: it names no phase of this algorithm")
 
     def _count(self, data: Moments) -> Summand:
@@ -131,19 +134,22 @@ class AdmmSite(Generic[Problem]):
         assert state.problem is not None
         W, rho, mix = array(message, "W"), number(message, "rho"), array(message, "mix")
         m, keep = len(state.positions), int(number(message, "keep"))
-        if not 0 <= keep <= max(len(mix), 0) <= m:
+        if not 0 <= keep <= len(mix) <= m:
             raise MessageError("message refused: it mixes more rounds than this site has taken part in")
-        position = np.tensordot(mix, state.positions[m - len(mix) :], axes=1) if len(mix) else W
-        u = number(message, "rescale") * (position - W)
-        B = self.model.prox(state.problem, W - u, rho)
-        residual, position = B - W, B + u
-        positions = np.concatenate([state.positions[m - keep :], position[None]])
-        residuals = np.concatenate([state.residuals[m - keep :], residual[None]])
-        measured = (state.weight * state.metric[:, None] * residual).ravel()
+        u = W * 0.0
+        for share, position in zip(mix, state.positions[m - len(mix) :], strict=True):
+            u += share * position
+        if len(mix) > 0:  # line 7, Eq. 8: u_k <- B_k + u_k - W
+            u -= W
+            u *= number(message, "rescale")
+        B = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 5
+        positions = (*state.positions[m - keep :], B + u)
+        residuals = (*state.residuals[m - keep :], B - W)
+        measured = residuals[-1] * (state.weight * state.metric)[:, None]
         products = np.zeros(self.consensus.memory)
-        products[-len(residuals) :] = residuals.reshape(len(residuals), -1) @ measured
+        products[-len(residuals) :] = [np.vdot(residual, measured) for residual in residuals]
         state = replace(state, positions=positions, residuals=residuals)
-        return state, {"position": state.weight * position, "products": products}
+        return state, {"position": state.weight * positions[-1], "products": products}
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,9 @@ class AdmmServer(Generic[AnyPlan]):
     def init(self) -> ServerState[AnyPlan]:
         """Nothing is known before the first total but the number of variables."""
         plan, none = self.schedule.start(self.d, 1.0, 1.0), np.zeros((0, *self.shape))
-        return ServerState("count", plan, np.zeros(self.shape), np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0)))
+        return ServerState(
+            "count", plan, np.zeros(self.shape), np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0))
+        )
 
     def broadcast(self, state: ServerState[AnyPlan]) -> Message | None:
         """The next phase's question; the first consensus message carries what the setup phases found."""

@@ -61,7 +61,7 @@ def build(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
         schedule: Any = PaperSchedule(lam=options.penalty)
     else:
         model = LinearModel()
-        consensus = Consensus(global_mean=True, by_rows=True, memory=8)
+        consensus = Consensus(global_mean=True, by_rows=True, memory=5)
         schedule = PathSchedule(lam=options.penalty)
     server = AdmmServer(d, model.shape(d), consensus, schedule, options.threshold)
     return Algorithm(AdmmSite(model, consensus), server)

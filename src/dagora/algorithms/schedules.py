@@ -52,7 +52,13 @@ class PaperSchedule:
         return PaperPlan(sites, 0.0, self.rho1, self.rho2)
 
     def judge(
-        self, plan: PaperPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
+        self,
+        plan: PaperPlan,
+        W: FloatArray,
+        B: FloatArray,
+        Z: FloatArray,
+        metric: FloatArray,
+        residual: float,
     ) -> PaperPlan:
         """The paper does not wait for consensus."""
         return plan
@@ -118,10 +124,10 @@ class PathSchedule:
     """
 
     lam: float = 0.1
-    first_rounds: int = 20
-    stage_rounds: int = 10
+    first_rounds: int = 12
+    stage_rounds: int = 8
     final_rounds: int = 60
-    tolerance: float = 5e-3
+    tolerance: float = 1e-2
     final_tolerance: float = 1e-3
     most_polishes: int = 4
 
@@ -152,7 +158,13 @@ class PathSchedule:
         return replace(plan, allowed=order_of(W)) if path_ended(plan.stage, W, metric) else plan
 
     def _polish(
-        self, plan: PathPlan, allowed: BoolArray, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray
+        self,
+        plan: PathPlan,
+        allowed: BoolArray,
+        W: FloatArray,
+        B: FloatArray,
+        Z: FloatArray,
+        metric: FloatArray,
     ) -> PathPlan:
         S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric)
         found = polish(S, W, allowed, self.lam)
@@ -183,7 +195,9 @@ class PathSchedule:
 
     def progress(self, plan: PathPlan) -> Mapping[str, float]:
         """h and the stage; a share of the work done that can only be guessed."""
-        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (STAGES + 3)
+        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (
+            STAGES + 3
+        )
         return {"h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
 
     def warnings(self, plan: PathPlan) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dagora.arrays import FloatArray
 from dagora.data.wording import place
 from dagora.errors import InputError
-from dagora.arrays import FloatArray
 
 _CHUNK_CELLS = 1 << 18  # 2 MiB of float64, whatever the number of columns
 _BUFFER_BYTES = 1 << 18

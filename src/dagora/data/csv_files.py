@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from dagora.arrays import FloatArray
 from dagora.data.arrow_tables import to_array
 from dagora.data.wording import place
 from dagora.errors import InputError
-from dagora.arrays import FloatArray
 
 SEPARATORS = {".csv": ",", ".txt": ",", ".tsv": "\t"}
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dagora.errors import InputError
 from dagora.arrays import FloatArray
+from dagora.errors import InputError
 
 
 def partition(

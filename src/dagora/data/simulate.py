@@ -6,9 +6,9 @@ from math import pi
 
 import numpy as np
 
+from dagora.arrays import FloatArray, IntArray
 from dagora.data.partition import partition
 from dagora.errors import InputError
-from dagora.arrays import FloatArray, IntArray
 from dagora.graphs import topological_order
 
 UNEQUAL_VARIANCES = (0.5, 2.0)

@@ -7,11 +7,11 @@ from operator import add
 
 import numpy as np
 
+from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.data.tables import Table
 from dagora.data.wording import listing
 from dagora.errors import InputError
-from dagora.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

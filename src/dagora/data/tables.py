@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dagora.arrays import FloatArray
 from dagora.data.arrow_tables import ArrowStream, chunk_rows, open_frame, open_parquet
 from dagora.data.csv_files import SEPARATORS, open_csv
 from dagora.data.wording import listing, place
 from dagora.errors import InputError
-from dagora.arrays import FloatArray
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Source: TypeAlias = str | os.PathLike[str] | AnyArray | ArrowStream

@@ -27,7 +27,7 @@ MAX_DIMENSIONS = 8
 
 _MAGIC = b"DAGORA1\n"
 _START = len(_MAGIC) + 4
-_DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ("float64", "int64", "uint64", "uint8")}
+_DTYPES = {code: np.dtype(code) for code in ("<f8", "<i8", "<u8", "|u1")}
 
 
 def encode(message: Message) -> bytes:
@@ -36,18 +36,23 @@ def encode(message: Message) -> bytes:
     body: list[bytes] = []
     for name, value in message.items():
         if isinstance(value, np.ndarray):
-            if value.dtype.name not in _DTYPES:
+            little = value.dtype.newbyteorder("<") if value.dtype.byteorder == ">" else value.dtype
+            if little.str not in _DTYPES:
                 raise MessageError(f"field {name!r}: arrays of {value.dtype.name} are not sent; convert it")
-            header[name] = [value.dtype.name, *value.shape]
-            body.append(value.astype(_DTYPES[value.dtype.name], order="C", copy=False).tobytes())
+            header[name] = [little.str, *value.shape]
+            body.append(value.astype(little, copy=False).tobytes())
         elif isinstance(value, bool | int | float | str):
             header[name] = value
         else:
-            raise MessageError(f"field {name!r}: a {type(value).__name__} is not sent; use arrays, numbers, text")
+            raise MessageError(
+                f"field {name!r}: a {type(value).__name__} is not sent; use arrays, numbers, text"
+            )
     try:
-        text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+        text = _ENCODER.encode(header).encode()
     except ValueError:
-        raise MessageError("a number in the message is not finite; check the computation that made it") from None
+        raise MessageError(
+            "a number in the message is not finite; check the computation that made it"
+        ) from None
     data = b"".join([_MAGIC, struct.pack("<I", len(text)), text, *body])
     if len(header) > MAX_FIELDS or len(text) > MAX_HEADER or len(data) > MAX_BYTES:
         raise MessageError(f"the message is over the limits: {len(header)} fields, {len(data)} bytes")
@@ -96,7 +101,7 @@ def number(message: Message, name: str) -> float:
 
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text, parse_constant=_refuse, object_pairs_hook=_without_repeats)
+        header = _DECODER.decode(text.decode())
     except (ValueError, RecursionError):
         raise MessageError("message refused: its header is not valid") from None
     if not isinstance(header, dict) or len(header) > MAX_FIELDS:
@@ -113,9 +118,8 @@ def _array(name: str, layout: list[Any], data: bytes, offset: int) -> tuple[npt.
     end = offset + count * dtype.itemsize
     if end > len(data):
         raise MessageError("message refused: an array is cut off")
-    # frombuffer shares the message's memory and is read-only; on little-endian machines nothing is copied.
-    values = np.frombuffer(data, dtype=dtype, count=count, offset=offset).reshape(shape)
-    return values.astype(dtype.newbyteorder("="), copy=False), end
+    # frombuffer shares the message's memory and is read-only: nothing is copied.
+    return np.frombuffer(data, dtype=dtype, count=count, offset=offset).reshape(shape), end
 
 
 def _refuse(constant: str) -> float:
@@ -127,3 +131,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         raise ValueError("a field appears twice")
     return fields
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_without_repeats)

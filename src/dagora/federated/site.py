@@ -16,11 +16,15 @@ class Site(Generic[Data, SiteState]):
         self.name = name
         self._part = part
         self._state = part.init(data)
-        self._reply = aggregation.at_site(name, self._answer)
+        self._protected = aggregation.at_site(name, self._answer)
 
     def handle(self, request: bytes) -> bytes:
-        """Bytes in, bytes out: all that a transport ever sees of a site."""
-        return encode(self._reply(decode(request)))
+        """Bytes in, bytes out: all that a network sees of a site."""
+        return self.reply(decode(request))
+
+    def reply(self, message: Message) -> bytes:
+        """The same for a message that has been decoded already."""
+        return encode(self._protected(message))
 
     def _answer(self, message: Message) -> Summand:
         try:

@@ -52,8 +52,10 @@ class LinearModel:
         kept = eigenvalues > eigenvalues[-1] * len(root) * np.finfo(np.float64).eps
         Q = Q[:, kept]
         return LeastSquares(
-            np.ascontiguousarray(Q / root[:, None]), np.ascontiguousarray((Q * root[:, None]).T),
-            eigenvalues[kept], Q * Q,
+            np.ascontiguousarray(Q / root[:, None]),
+            np.ascontiguousarray((Q * root[:, None]).T),
+            eigenvalues[kept],
+            Q * Q,
         )
 
     def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> FloatArray:

@@ -22,9 +22,10 @@ class InProcess:
     def exchange(self, message: Message) -> dict[str, Message]:
         """Send the same bytes to every site and decode what they answer."""
         request = encode(message)
+        decoded = decode(request)  # once for all: its arrays cannot be written to
         replies: dict[str, Message] = {}
         for site in self._sites:
-            reply = site.handle(request)
+            reply = site.reply(decoded)
             self.received += len(request)
             self.sent += len(reply)
             replies[site.name] = decode(reply)
