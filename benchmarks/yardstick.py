@@ -39,9 +39,7 @@ def notears_admm(
                 E = scipy.linalg.expm(W * W)
                 h = float(np.trace(E)) - d
                 gap = W - Z
-                value = (
-                    lam * np.abs(W).sum() + alpha * h + rho1 / 2 * h * h + K * rho2 / 2 * (gap * gap).sum()
-                )
+                value = lam * np.abs(W).sum() + alpha * h + rho1 / 2 * h * h + K * rho2 / 2 * (gap * gap).sum()
                 gradient = lam * np.sign(W) + (alpha + rho1 * h) * 2 * W * E.T + K * rho2 * gap
             return float(value), gradient.ravel()
 

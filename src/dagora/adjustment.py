@@ -42,9 +42,7 @@ def _wrong_effects(i: int, adjusted: BoolArray, present: BoolArray, descends: Bo
     return wrong
 
 
-def _open_ways(
-    i: int, children: IntArray, adjusted: BoolArray, present: BoolArray
-) -> tuple[BoolArray, BoolArray]:
+def _open_ways(i: int, children: IntArray, adjusted: BoolArray, present: BoolArray) -> tuple[BoolArray, BoolArray]:
     """The vertices d-connected to i by ways that leave i to a parent; and, a row a child, to that child.
 
     Bayes ball with a row for each way to leave i.  `up` was entered from a child, `down` from a parent.

@@ -16,9 +16,7 @@ def threshold(weights: npt.ArrayLike, tau: float) -> IntArray:
     magnitude = np.abs(np.asarray(weights, dtype=np.float64))
     if not np.isfinite(magnitude).all():
         # A NaN compares false with everything, so it would pass for an absent edge.
-        raise NumericalError(
-            "The weights are not all finite, so they cannot be thresholded; learn them again."
-        )
+        raise NumericalError("The weights are not all finite, so they cannot be thresholded; learn them again.")
     kept = magnitude > tau
     np.fill_diagonal(kept, False)
     return kept.astype(np.int64)
@@ -48,9 +46,7 @@ def topological_order(adjacency: npt.ArrayLike) -> list[int]:
         waiting[present[vertex]] -= 1
         order.extend(np.flatnonzero(present[vertex] & (waiting == 0)).tolist())
     if len(order) < len(present):
-        raise InputError(
-            "The graph has a cycle, so it has no topological order; remove it with break_cycles."
-        )
+        raise InputError("The graph has a cycle, so it has no topological order; remove it with break_cycles.")
     return order
 
 

@@ -68,7 +68,7 @@ def learn(
         warnings.warn(text, ConvergenceWarning, stacklevel=2)
     settings = asdict(options) | {"lam": options.penalty, "aggregation": aggregation, "version": __version__}
     return Result(
-        weights=estimate.weights,
+        weights=estimate.weights + 0.0,  # no -0.0 in files
         adjacency=adjacency,
         names=names,
         history=outcome.history,

@@ -34,9 +34,7 @@ def evaluate(truth: Graph, estimate: Graph) -> dict[str, float | int]:
     graph = _as_graph(estimate, "estimate", {0, ARROW, UNDIRECTED})
     order = _matching_order(truth, estimate)
     if true_graph.shape != graph.shape:
-        raise InputError(
-            f"The truth has {len(true_graph)} variables, the estimate {len(graph)}; use the same."
-        )
+        raise InputError(f"The truth has {len(true_graph)} variables, the estimate {len(graph)}; use the same.")
     if order is not None:
         graph = graph[np.ix_(order, order)]
     return (
@@ -141,14 +139,10 @@ def _matching_order(truth: Graph, estimate: Graph) -> list[int] | None:
         return None
     differing = sorted(set(true_names) ^ set(names))
     if differing:
-        raise InputError(
-            f"Truth and estimate differ in the variables {', '.join(differing)}; give the same ones."
-        )
+        raise InputError(f"Truth and estimate differ in the variables {', '.join(differing)}; give the same ones.")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise InputError(
-            f"The variable names {', '.join(repeated)} are not unique; rename them to match by name."
-        )
+        raise InputError(f"The variable names {', '.join(repeated)} are not unique; rename them to match by name.")
     position = {name: place for place, name in enumerate(names)}
     return [position[name] for name in true_names]
 

@@ -1,10 +1,8 @@
 """What a run gives back."""
 
-import csv
 import json
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,8 +10,8 @@ from typing import Any, TextIO
 import networkx as nx
 
 from dagora.arrays import FloatArray, IntArray
-from dagora.errors import InputError
 from dagora.federated.run import Departure
+from dagora.files import plain, write_edges, write_files, write_matrix
 from dagora.graphs import dag_to_cpdag
 
 
@@ -30,9 +28,7 @@ class Result:
     settings: Mapping[str, Any]
     site_rows: Mapping[str, int]
     warnings: tuple[str, ...] = ()
-    removed: tuple[
-        tuple[int, int], ...
-    ] = ()  # edges above the threshold, dropped because they closed a cycle
+    removed: tuple[tuple[int, int], ...] = ()  # edges above the threshold, dropped because they closed a cycle
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @property
@@ -107,51 +103,12 @@ class Result:
         )
 
     def _write_edges(self, out: TextIO) -> None:
-        rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(["source", "target", "weight"])
-        rows.writerows(self.edges())
+        write_edges(out, self.edges())
 
     def _write_weights(self, out: TextIO) -> None:
         write_matrix(out, self.names, self.weights)
 
     def _write_json(self, out: TextIO) -> None:
         # JSON has no infinity: what is not known yet in a round becomes null.
-        json.dump(_plain(self.summary()), out, indent=2, allow_nan=False)
+        json.dump(plain(self.summary()), out, indent=2, allow_nan=False)
         out.write("\n")
-
-
-def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:
-    """A header row of names, then a row a variable, its name first; full precision."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["", *names])
-    rows.writerows([name, *map(repr, values)] for name, values in zip(names, matrix.tolist(), strict=True))
-
-
-def write_files(
-    folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]
-) -> list[Path]:
-    """Write all files beside their places first, then move each there: a failure leaves nothing half-written."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".dagora-") as scratch:
-            for name, write in writers.items():
-                with (Path(scratch) / name).open("w", encoding="utf-8", newline="") as out:
-                    write(out)
-            for name in writers:
-                os.replace(Path(scratch) / name, folder / name)
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder"
-        ) from None
-    return [folder / name for name in writers]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and value - value != 0.0:
-        return None
-    return value

@@ -70,9 +70,7 @@ def test_cpdag_is_the_equivalence_class(d: int, number: int, classes: int) -> No
 @laws
 @given(digraphs())
 def test_is_dag_agrees_with_networkx(adjacency: IntArray) -> None:
-    assert is_dag(adjacency) == nx.is_directed_acyclic_graph(
-        nx.from_numpy_array(adjacency, create_using=nx.DiGraph)
-    )
+    assert is_dag(adjacency) == nx.is_directed_acyclic_graph(nx.from_numpy_array(adjacency, create_using=nx.DiGraph))
 
 
 @laws

@@ -113,9 +113,7 @@ def test_noise_moments(noise: str, mean: float, variance: float, kurtosis: float
     np.testing.assert_allclose(truth.noise_variances, variance * scale**2)
     residuals = sites[0] - sites[0] @ truth.weights
     np.testing.assert_allclose(residuals.mean(axis=0), mean * scale, atol=5 * scale * np.sqrt(variance / n))
-    np.testing.assert_allclose(
-        residuals.var(axis=0), truth.noise_variances, rtol=5 * np.sqrt((kurtosis + 2) / n)
-    )
+    np.testing.assert_allclose(residuals.var(axis=0), truth.noise_variances, rtol=5 * np.sqrt((kurtosis + 2) / n))
 
 
 def test_unequal_variances_lie_in_their_range_and_are_the_noise_s_own() -> None:

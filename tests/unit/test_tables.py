@@ -151,9 +151,7 @@ def test_number_types_become_floats(tmp_path: Path) -> None:
 
 def test_parquet_names_with_dots_do_not_mix(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x.1": [1.0, 2.0], "x": [3.0, 4.0]}), tmp_path / "s.parquet")
-    np.testing.assert_array_equal(
-        rows_of(open_table("s", tmp_path / "s.parquet"), ["x", "x.1"]), [[3, 1], [4, 2]]
-    )
+    np.testing.assert_array_equal(rows_of(open_table("s", tmp_path / "s.parquet"), ["x", "x.1"]), [[3, 1], [4, 2]])
 
 
 def test_an_array_is_copied_and_left_alone() -> None:
@@ -209,9 +207,7 @@ def test_equal_stems_take_more_of_the_path(tmp_path: Path) -> None:
 # ---- refusals: collections ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "single", [ROWS, pd.DataFrame(ROWS), "s.csv", Path("s.csv"), pa.table({"a": [1]}), 3]
-)
+@pytest.mark.parametrize("single", [ROWS, pd.DataFrame(ROWS), "s.csv", Path("s.csv"), pa.table({"a": [1]}), 3])
 def test_a_single_source_must_be_put_in_a_list(single: Any) -> None:
     assert "[data]" in refusal(lambda: open_tables(single))
 

@@ -19,9 +19,10 @@ is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalti
 What leaves a site: its summands in `count`, `spread` and step 4, and inner products of its residuals B_k - W.
 What does not: rows, covariances, B_k and u_k apart from the sum.
 
-The default schedule accelerates this by Anderson mixing of the last few positions s_k = B_k + u_k.  The server computes the mixing coefficients from the total of the inner
-products and sends them; every site applies them to the positions that it remembers.  By linearity the server can
-apply them to the totals that it remembers, so mixing costs no extra exchange.
+The default schedule accelerates this by Anderson mixing of the last few positions s_k = B_k + u_k.  The server
+computes the mixing coefficients from the total of the inner products and sends them; every site applies them to the
+positions that it remembers.  By linearity the server can apply them to the totals that it remembers, so mixing costs
+no extra exchange.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ import numpy as np
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError, NumericalError
-from dagora.federated.message import Message, array, number
+from dagora.federated.message import Message, Value, array, number
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.models.base import Model, Problem
 from dagora.solvers.anderson import mixing
@@ -61,9 +62,7 @@ class Schedule(Protocol[AnyPlan]):
     ) -> AnyPlan:
         """Before a W-step: has the current problem been solved well enough, and which one is next?"""
 
-    def w_step(
-        self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
-    ) -> tuple[FloatArray, AnyPlan]:
+    def w_step(self, plan: AnyPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, AnyPlan]:
         """Solve the server's problem at Z and move multiplier and penalties."""
 
     def progress(self, plan: AnyPlan) -> Mapping[str, float]:
@@ -113,9 +112,7 @@ class AdmmSite(Generic[Problem]):
             case "spread":
                 return state, {"squares": np.diag(state.data.about(array(message, "mean"))).copy()}
             case "consensus":
-                return self._round(
-                    state if state.problem is not None else self._prepare(state, message), message
-                )
+                return self._round(state if state.problem is not None else self._prepare(state, message), message)
         raise MessageError("message refused: it names no phase of this algorithm")
 
     def _count(self, data: Moments) -> Summand:
@@ -195,15 +192,20 @@ class AdmmServer(Generic[AnyPlan]):
             return None
         if state.phase == "count":
             return {"phase": "count"}
-        mean = {} if state.mean is None else {"mean": state.mean}
+        mean: dict[str, Value] = {} if state.mean is None else {"mean": state.mean}
         if state.metric is None:
             return {"phase": "spread", **mean}
-        message = {
-            "phase": "consensus", "W": state.W, "mix": state.mix, "keep": state.keep, "rho": state.plan.rho, "rescale": state.rescale,
-        }  # fmt: skip
+        message: dict[str, Value] = {
+            "phase": "consensus",
+            "W": state.W,
+            "rho": state.plan.rho,
+            "rescale": state.rescale,
+            "mix": state.mix,
+            "keep": state.keep,
+        }
         if len(state.totals) > 0:
             return message
-        return message | mean | {"metric": state.metric, "rows": state.rows, "sites": state.sites}
+        return {**message, **mean, "metric": state.metric, "rows": state.rows, "sites": state.sites}
 
     def global_update(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
         """Take in the total of the current phase."""
@@ -237,9 +239,17 @@ class AdmmServer(Generic[AnyPlan]):
         Z = np.tensordot(mix, totals, axes=1)
         W, plan = self.schedule.w_step(plan, state.W, Z, state.metric)
         return replace(
-            state, plan=plan, W=W, Z=Z, mix=mix, keep=keep, totals=totals, gram=gram[usable - keep :, usable - keep :],
-            residual=residual, rescale=state.plan.rho / plan.rho,
-        )  # fmt: skip
+            state,
+            plan=plan,
+            W=W,
+            Z=Z,
+            mix=mix,
+            keep=keep,
+            totals=totals,
+            gram=gram[usable - keep :, usable - keep :],
+            residual=residual,
+            rescale=state.plan.rho / plan.rho,
+        )
 
     def progress(self, state: ServerState[AnyPlan]) -> Mapping[str, float]:
         """The schedule's figures, and the primal residual: the sites' distance from W relative to W's size."""

@@ -63,9 +63,7 @@ class PaperSchedule:
         """The paper does not wait for consensus."""
         return plan
 
-    def w_step(
-        self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
-    ) -> tuple[FloatArray, PaperPlan]:
+    def w_step(self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PaperPlan]:
         """Eq. 6, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
         W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
         h, _ = trace_exponential(W[: W.shape[1]])
@@ -174,9 +172,7 @@ class PathSchedule:
         close = plan.distance <= self.final_tolerance
         return replace(plan, done=close or plan.rounds >= self.final_rounds, converged=close, answer=found.W)
 
-    def w_step(
-        self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
-    ) -> tuple[FloatArray, PathPlan]:
+    def w_step(self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PathPlan]:
         """Solve the stage's problem, as exactly as the consensus so far deserves."""
         if plan.done and plan.answer is not None:
             return plan.answer, plan
@@ -195,9 +191,7 @@ class PathSchedule:
 
     def progress(self, plan: PathPlan) -> Mapping[str, float]:
         """h and the stage; a share of the work done that can only be guessed."""
-        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (
-            STAGES + 3
-        )
+        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (STAGES + 3)
         return {"h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
 
     def warnings(self, plan: PathPlan) -> tuple[str, ...]:

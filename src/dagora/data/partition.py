@@ -8,9 +8,7 @@ from dagora.arrays import FloatArray
 from dagora.errors import InputError
 
 
-def partition(
-    rows: FloatArray, sites: int, split: str | Sequence[int], rng: np.random.Generator
-) -> list[FloatArray]:
+def partition(rows: FloatArray, sites: int, split: str | Sequence[int], rng: np.random.Generator) -> list[FloatArray]:
     """Give each row to exactly one of the sites, in blocks of consecutive rows; `rng` draws the sizes only.
 
     `split` is "even", "uneven" (Dirichlet proportions), "few" (2 to 5 rows a site, the first has the rest),

@@ -125,9 +125,7 @@ def _out_degrees(d: int, edges: int, rng: np.random.Generator) -> IntArray:
     return degrees
 
 
-def _random_weights(
-    adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator
-) -> FloatArray:
+def _random_weights(adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator) -> FloatArray:
     """Magnitudes uniform in the range, signs by a fair coin."""
     magnitudes = rng.uniform(*weight_range, size=adjacency.shape)
     signs = rng.choice([-1.0, 1.0], size=adjacency.shape)
@@ -172,9 +170,7 @@ def _check_choice(option: str, value: str, available: Collection[str]) -> None:
         raise InputError(f"{option}={value!r} is unknown; choose one of {', '.join(available)}.")
 
 
-def _check_numbers(
-    *, d: int, n: int, seed: int, noise_scale: float, weight_range: tuple[float, float]
-) -> None:
+def _check_numbers(*, d: int, n: int, seed: int, noise_scale: float, weight_range: tuple[float, float]) -> None:
     for option, value, least in (("d", d, 1), ("n", n, 1), ("seed", seed, 0)):
         if value < least:
             raise InputError(f"{option}={value} is too small; give at least {least}.")

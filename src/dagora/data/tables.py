@@ -178,8 +178,7 @@ def _check_same_columns(tables: Sequence[Table]) -> None:
             f"{verb} column {listing(names)}" for verb, names in (("lacks", lacks), ("adds", extra)) if names
         )
         raise InputError(
-            f"{place(table.site)}: {differences}, compared with site {model.site!r}; "
-            "give all sites the same columns"
+            f"{place(table.site)}: {differences}, compared with site {model.site!r}; give all sites the same columns"
         )
 
 

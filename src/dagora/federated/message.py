@@ -44,15 +44,11 @@ def encode(message: Message) -> bytes:
         elif isinstance(value, bool | int | float | str):
             header[name] = value
         else:
-            raise MessageError(
-                f"field {name!r}: a {type(value).__name__} is not sent; use arrays, numbers, text"
-            )
+            raise MessageError(f"field {name!r}: a {type(value).__name__} is not sent; use arrays, numbers, text")
     try:
         text = _ENCODER.encode(header).encode()
     except ValueError:
-        raise MessageError(
-            "a number in the message is not finite; check the computation that made it"
-        ) from None
+        raise MessageError("a number in the message is not finite; check the computation that made it") from None
     data = b"".join([_MAGIC, struct.pack("<I", len(text)), text, *body])
     if len(header) > MAX_FIELDS or len(text) > MAX_HEADER or len(data) > MAX_BYTES:
         raise MessageError(f"the message is over the limits: {len(header)} fields, {len(data)} bytes")

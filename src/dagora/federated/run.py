@@ -72,5 +72,5 @@ def _departure(earlier: Departure | None, phase: str, total: Total, sent: int, r
     if earlier is None:
         return Departure(phase, fields, 1, sent, received)
     return Departure(
-        phase, earlier.fields | fields, earlier.rounds + 1, earlier.sent + sent, earlier.received + received
+        phase, {**earlier.fields, **fields}, earlier.rounds + 1, earlier.sent + sent, earlier.received + received
     )

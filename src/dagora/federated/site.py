@@ -10,9 +10,7 @@ from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Su
 class Site(Generic[Data, SiteState]):
     """Answers broadcasts.  The state (moments, duals, last reply) stays here; only protected summands leave."""
 
-    def __init__(
-        self, name: str, part: SitePart[Data, SiteState], data: Data, aggregation: Aggregation
-    ) -> None:
+    def __init__(self, name: str, part: SitePart[Data, SiteState], data: Data, aggregation: Aggregation) -> None:
         self.name = name
         self._part = part
         self._state = part.init(data)

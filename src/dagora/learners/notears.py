@@ -85,9 +85,7 @@ def notears_path(S: FloatArray, lam: float, *, tolerance: float = 1e-6) -> Learn
         W = _descend(S, W, lam, path_penalty(stage, variances), tolerance)
         stage += 1
     found = polish(S, W, order_of(W), lam, tolerance)
-    return Learned(
-        found.W, () if found.converged else ("the last descent stopped before its tolerance was met",)
-    )
+    return Learned(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
 
 
 def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float) -> FloatArray:

@@ -12,7 +12,8 @@ def mixing(gram: FloatArray) -> FloatArray:
     m = len(gram)
     size = float(np.trace(gram))
     if m == 1 or size <= 0.0:
-        return np.eye(m)[-1]
+        newest: FloatArray = np.eye(m)[-1]
+        return newest
     a = np.linalg.solve(gram / size + _RIDGE * np.eye(m), np.ones(m))
     coefficients: FloatArray = a / a.sum()
     return coefficients

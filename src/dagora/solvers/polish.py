@@ -66,9 +66,7 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float)
     if len(sources) == 0:
         return None
     # Two columns a candidate: the child j without i, and i with j.
-    spared = ~(
-        descends[sources] | descends[targets]
-    ).T  # descends from neither; a vertex descends from itself
+    spared = ~(descends[sources] | descends[targets]).T  # descends from neither; a vertex descends from itself
     gains_parent = spared.copy()
     gains_parent[targets, np.arange(len(sources))] = True
     free = np.hstack([spared, gains_parent])

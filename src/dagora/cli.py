@@ -1,0 +1,257 @@
+"""The command line: parse, call, print.  No logic."""
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.data.graph_files import read_estimate, read_graph
+from dagora.data.partition import SPLITS
+from dagora.data.simulate import GRAPHS, NOISES, simulate
+from dagora.data.simulation_files import write_simulation
+from dagora.demo import run_demo
+from dagora.errors import ConvergenceWarning, DagoraError
+from dagora.federated.run import Watcher
+from dagora.files import plain
+from dagora.learn import AGGREGATIONS, learn
+from dagora.metrics import evaluate
+from dagora.result import Result
+from dagora.version import __version__
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+out, err = Console(), Console(stderr=True)
+
+
+def _choices(what: str, names: Iterable[str]) -> str:
+    return f"{what}: {', '.join(names)}."
+
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
+Threshold = Annotated[float, typer.Option(help="An edge needs a larger |weight|.")]
+
+
+@app.callback(invoke_without_command=True)
+def dagora(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Learn the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
+    if version:
+        print(__version__)
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("learn")
+def learn_command(
+    files: Annotated[list[Path], typer.Argument(help="One CSV or Parquet file a site, with the same columns.")],
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for edges.csv, weights.csv and result.json.")
+    ] = None,
+    model: Annotated[str, typer.Option(help=_choices("What a site fits", MODELS))] = "linear",
+    method: Annotated[str, typer.Option(help=_choices("How sites work together", METHODS))] = "admm",
+    preset: Annotated[str, typer.Option(help=_choices("The best we know, or the paper's text", PRESETS))] = "default",
+    aggregation: Annotated[str, typer.Option(help=_choices("How summands are added", AGGREGATIONS))] = "plain",
+    lam: Annotated[float | None, typer.Option(help="Weight of the l1 penalty (default 0.1; paper 0.01).")] = None,
+    threshold: Threshold = 0.3,
+    intercept: Annotated[
+        bool, typer.Option("--intercept", help="The paper's bias terms (with --preset paper).")
+    ] = False,
+    threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn one network from the files of several sites.
+
+    Example: dagora learn north.csv south.csv east.parquet --out result
+    """
+    with _watching("Learning", quiet=as_json) as watch:
+        result = learn(
+            files,
+            model=model,
+            method=method,
+            preset=preset,
+            aggregation=aggregation,
+            lam=lam,
+            threshold=threshold,
+            intercept=intercept,
+            threads=threads,
+            watch=watch,
+        )
+    written = result.save(folder) if folder is not None else []
+    if as_json:
+        _print_json(result.summary())
+        return
+    _print_edges(result)
+    _print_cost(result)
+    for path in written:
+        out.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+@app.command("simulate")
+def simulate_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for site-01.csv, site-02.csv, ... and truth.csv.")],
+    d: Annotated[int, typer.Option("--d", help="Variables.")] = 20,
+    edges: Annotated[int | None, typer.Option(help="Edges (default: as many as variables).")] = None,
+    n: Annotated[int, typer.Option("--n", help="Rows over all sites.")] = 256,
+    sites: Annotated[int, typer.Option(help="Sites.")] = 8,
+    seed: Annotated[int, typer.Option(help="Same seed, same data.")] = 0,
+    model: Annotated[str, typer.Option(help=_choices("How variables depend on others", MODELS))] = "linear",
+    graph: Annotated[str, typer.Option(help=_choices("Kind of random graph", GRAPHS))] = "er",
+    noise: Annotated[str, typer.Option(help=_choices("Distribution of the noise", NOISES))] = "gaussian",
+    split: Annotated[str, typer.Option(help=_choices("Sizes of the sites", SPLITS))] = "even",
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate a network and rows at several sites.
+
+    Example: dagora simulate --d 20 --edges 20 --n 256 --sites 8 --seed 0 --out data
+    """
+    truth, rows = simulate(d, edges, n, sites, seed=seed, model=model, graph=graph, noise=noise, split=split)
+    written = write_simulation(folder, truth, rows)
+    if as_json:
+        _print_json({"files": [str(path) for path in written], "rows": [len(x) for x in rows]})
+        return
+    out.print(
+        f"wrote {len(rows)} sites with {', '.join(str(len(x)) for x in rows[:6])}{', ...' if len(rows) > 6 else ''} "
+        f"rows, and truth.csv with {int(truth.adjacency.sum())} edges, to {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command("evaluate")
+def evaluate_command(
+    truth: Annotated[Path, typer.Argument(help="True graph: edges (source, target[, weight]) or a named matrix.")],
+    estimate: Annotated[Path, typer.Argument(help="A folder that `learn` wrote, or a file of edges or weights.")],
+    threshold: Threshold = 0.3,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare a learned graph with the true one.
+
+    Example: dagora evaluate data/truth.csv result
+    """
+    true = read_graph(truth, read_estimate(estimate, threshold).names)
+    scores = evaluate(true, read_estimate(estimate, threshold, true.names))
+    if as_json:
+        _print_json(scores)
+        return
+    table = Table("score", "value")
+    table.columns[1].justify = "right"
+    for name, value in scores.items():
+        table.add_row(name.replace("_", " "), f"{value:.3f}" if isinstance(value, float) else str(value))
+    out.print(table)
+
+
+@app.command("demo")
+def demo_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the data, the result and the figure.")] = Path(
+        "demo-output"
+    ),
+    d: Annotated[int, typer.Option("--d", help="Variables.")] = 20,
+    n: Annotated[int, typer.Option("--n", help="Rows over all sites.")] = 128,
+    sites: Annotated[int, typer.Option(help="Sites.")] = 8,
+    seed: Annotated[int, typer.Option(help="Same seed, same data.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate sites, learn with every method, compare, and draw the learned network beside the true one."""
+    with _watching("Learning", quiet=as_json) as watch:
+        rows = run_demo(folder, d=d, n=n, sites=sites, seed=seed, watch=watch)
+    if as_json:
+        _print_json({"methods": rows, "folder": str(folder)})
+        return
+    out.print(f"{sites} sites, {n} rows in all, {d} variables, {d} true edges\n", highlight=False, soft_wrap=True)
+    table = Table("method", "SHD", "TPR", "FDR", "rounds", "sent by sites", "seconds")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(
+            row["method"], str(row["shd"]), f"{row['tpr']:.2f}", f"{row['fdr']:.2f}", str(row["rounds"]),
+            _bytes(row["sent"]), f"{row['seconds']:.2f}",
+        )  # fmt: skip
+    out.print(table)
+    out.print(
+        "SHD: edges to add, remove or turn to reach the truth.  Pooled sees all rows in one place: the oracle.\n"
+        f"wrote the sites' data, the learned network and graph.png to {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def main() -> None:
+    """Run a command; bad input gives one line on stderr and exit code 2."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            code = app(standalone_mode=False)
+        for warning in caught:
+            print(f"dagora: warning: {warning.message}", file=sys.stderr)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted; nothing was written", 130)
+    except typer.TyperException as error:
+        _fail(f"{error.format_message()} (see 'dagora --help')", 2)
+    except DagoraError as error:
+        _fail(str(error), 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    print(f"dagora: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+@contextmanager
+def _watching(text: str, quiet: bool) -> Iterator[Watcher | None]:
+    """A progress bar on a terminal's stderr, which leaves no trace in pipes."""
+    if quiet or not err.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("round {task.fields[round]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(text, total=1.0, round=0)
+        yield lambda figures: bar.update(task, completed=figures["done"], round=int(figures["round"]))
+
+
+def _print_edges(result: Result) -> None:
+    table = Table("source", "target", "weight", title=f"{len(result.edges())} edges")
+    table.columns[2].justify = "right"
+    for source, target, weight in result.edges():
+        table.add_row(source, target, f"{weight:+.3f}")
+    out.print(table)
+
+
+def _print_cost(result: Result) -> None:
+    out.print(
+        f"{len(result.site_rows)} sites, {sum(result.site_rows.values())} rows, {result.rounds} rounds, "
+        f"{_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if result.removed:
+        out.print(
+            f"{len(result.removed)} edges were left out because they closed a cycle", highlight=False, soft_wrap=True
+        )
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(plain(value), allow_nan=False))
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

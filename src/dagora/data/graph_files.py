@@ -1,0 +1,94 @@
+"""Graphs in files: a list of edges, or a matrix with names along both sides."""
+
+import csv
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dagora.arrays import FloatArray, IntArray
+from dagora.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class NamedGraph:
+    """A weighted graph with names for its variables."""
+
+    weights: FloatArray
+    names: tuple[str, ...]
+
+    @property
+    def adjacency(self) -> IntArray:
+        """1 where there is an edge."""
+        present: IntArray = (self.weights != 0).astype(np.int64)
+        return present
+
+
+def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = ()) -> NamedGraph:
+    """Read edges (source, target[, weight]; a header row) or a matrix (names in the first row and column).
+
+    `names` adds variables that no edge mentions, as a list of edges cannot.
+    """
+    rows = _rows(Path(path))
+    header = [cell.strip() for cell in rows[0]]
+    if header[0] == "" or header[1:] == [row[0].strip() for row in rows[1:]]:
+        return _matrix(path, header[1:], rows[1:])
+    if len(header) not in (2, 3):
+        raise InputError(f"{str(path)!r}: neither edges (source, target, weight) nor a matrix with names; check it")
+    return _edge_list(path, rows[1:], names)
+
+
+def read_estimate(path: str | os.PathLike[str], threshold: float, names: tuple[str, ...] = ()) -> NamedGraph:
+    """Read what `learn` wrote: a folder, its edges.csv as they are, or its weights.csv above the threshold.
+
+    `names` adds variables to a list of edges.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return read_graph(path / "edges.csv", read_graph(path / "weights.csv").names)
+    graph = read_graph(path, names)
+    if path.name == "edges.csv":
+        return graph
+    return NamedGraph(np.where(np.abs(graph.weights) > threshold, graph.weights, 0.0), graph.names)
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(path)!r}; check the path") from None
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"{str(path)!r} cannot be read as text; check the path") from None
+    rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+    if not rows:
+        raise InputError(f"{str(path)!r} is empty; it should hold edges or a matrix")
+    return rows
+
+
+def _matrix(path: str | os.PathLike[str], names: list[str], rows: list[list[str]]) -> NamedGraph:
+    if [row[0].strip() for row in rows] != names or any(len(row) != len(names) + 1 for row in rows):
+        raise InputError(f"{str(path)!r}: the names along the two sides of the matrix differ; check it")
+    weights = np.array([[_number(path, cell, i + 1) for cell in row[1:]] for i, row in enumerate(rows)])
+    return NamedGraph(weights.reshape(len(names), len(names)), tuple(names))
+
+
+def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:
+    index = {name: position for position, name in enumerate(names)}
+    edges: list[tuple[int, int, float]] = []
+    for number, row in enumerate(rows, start=1):
+        if len(row) not in (2, 3):
+            raise InputError(f"{str(path)!r}, row {number}: not source, target[, weight]; check it")
+        ends = [index.setdefault(cell.strip(), len(index)) for cell in row[:2]]
+        edges.append((ends[0], ends[1], _number(path, row[2], number) if len(row) == 3 else 1.0))
+    weights = np.zeros((len(index), len(index)))
+    for source, target, weight in edges:
+        weights[source, target] = weight
+    return NamedGraph(weights, tuple(index))
+
+
+def _number(path: str | os.PathLike[str], cell: str, row: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise InputError(f"{str(path)!r}, row {row}: a weight is not a number; check it") from None

@@ -1,0 +1,33 @@
+"""Simulated sites as files."""
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from dagora.arrays import FloatArray
+from dagora.data.simulate import Truth
+from dagora.files import write_edges, write_files
+
+
+def write_simulation(folder: str | os.PathLike[str], truth: Truth, sites: Sequence[FloatArray]) -> list[Path]:
+    """Write site-01.csv, site-02.csv, ... and truth.csv (source, target, weight), in full precision."""
+    digits = max(2, len(str(len(sites))))
+    writers: dict[str, Callable[[TextIO], None]] = {
+        f"site-{number:0{digits}d}.csv": partial(_write_rows, truth.names, rows)
+        for number, rows in enumerate(sites, start=1)
+    }
+    return write_files(folder, writers | {"truth.csv": partial(_write_truth, truth)})
+
+
+def _write_rows(names: tuple[str, ...], rows: FloatArray, out: TextIO) -> None:
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(names)
+    table.writerows(map(repr, row) for row in rows.tolist())
+
+
+def _write_truth(truth: Truth, out: TextIO) -> None:
+    pairs = zip(*truth.adjacency.nonzero(), strict=True)
+    write_edges(out, [(truth.names[i], truth.names[j], float(truth.weights[i, j])) for i, j in pairs])

@@ -1,0 +1,52 @@
+"""Output files: written whole or not at all, in full precision."""
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from dagora.arrays import FloatArray
+from dagora.errors import InputError
+
+
+def write_edges(out: TextIO, edges: Iterable[tuple[str, str, float]]) -> None:
+    """A header row, then a row an edge."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["source", "target", "weight"])
+    rows.writerows([source, target, repr(weight)] for source, target, weight in edges)
+
+
+def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:
+    """A header row of names, then a row a variable, its name first; full precision."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["", *names])
+    rows.writerows([name, *map(repr, values)] for name, values in zip(names, matrix.tolist(), strict=True))
+
+
+def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]) -> list[Path]:
+    """Write all files beside their places first, then move each there: a failure leaves nothing half-written."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".dagora-") as scratch:
+            for name, write in writers.items():
+                with (Path(scratch) / name).open("w", encoding="utf-8", newline="") as out:
+                    write(out)
+            for name in writers:
+                os.replace(Path(scratch) / name, folder / name)
+    except OSError as error:
+        raise InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder") from None
+    return [folder / name for name in writers]
+
+
+def plain(value: Any) -> Any:
+    """The value with numbers that JSON lacks (NaN, infinities) as None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and value - value != 0.0:
+        return None
+    return value
