@@ -61,7 +61,9 @@ def learn_command(
     method: Annotated[str, typer.Option(help=_choices("How sites work together", METHODS))] = "admm",
     preset: Annotated[str, typer.Option(help=_choices("The best we know, or the paper's text", PRESETS))] = "default",
     aggregation: Annotated[str, typer.Option(help=_choices("How summands are added", AGGREGATIONS))] = "plain",
-    lam: Annotated[float | None, typer.Option(help="Weight of the l1 penalty (default 0.1; paper 0.01).")] = None,
+    lam: Annotated[
+        float | None, typer.Option(help="Weight of the l1 penalty (default 0.1; the paper's ADMM 0.01).")
+    ] = None,
     threshold: Threshold = 0.3,
     intercept: Annotated[
         bool, typer.Option("--intercept", help="The paper's bias terms (with --preset paper).")

@@ -41,7 +41,7 @@ def learn(
     method: "admm" (federated; paper, Section 5), "voting" or "average" (every site learns alone), or "pooled" (all
         rows in one place: the oracle).
     preset: "default" (the best we know) or "paper" (its text to the letter).
-    lam: weight of the l1 penalty; None for the preset's (0.1, paper 0.01).
+    lam: weight of the l1 penalty; None for 0.1, or 0.01 with method "admm" and preset "paper".
     threshold: an edge needs a larger |weight|.
     intercept: for the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at each site.
     threads: BLAS threads.  With one, equal input gives equal bits.

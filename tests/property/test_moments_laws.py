@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.summary import Facts
-from dagora.arrays import FloatArray
 
 D = 3
 VALUES = st.floats(-1e6, 1e6, allow_subnormal=False)

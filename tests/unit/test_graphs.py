@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dagora.errors import InputError, NumericalError
 from dagora.arrays import IntArray
+from dagora.errors import InputError, NumericalError
 from dagora.graphs import break_cycles, dag_to_cpdag, is_dag, skeleton, threshold, topological_order
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dagora.adjustment import structural_intervention_distance
-from dagora.errors import InputError
 from dagora.arrays import FloatArray, IntArray
+from dagora.errors import InputError
 from dagora.graphs import dag_to_cpdag, is_dag
 from dagora.metrics import evaluate
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.summary import Facts, SiteSummary, check_together, summarise
 from dagora.data.tables import open_table, open_tables
 from dagora.errors import InputError
-from dagora.arrays import FloatArray
 
 
 def exact(rows: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dagora.arrays import FloatArray
 from dagora.data.tables import Source, Table, open_table, open_tables
 from dagora.errors import InputError
-from dagora.arrays import FloatArray
 
 ROWS = np.array([[1.0, -2.5, 3e-3], [4.0, 0.0, 6e8], [7.0, 8.25, -9.0], [0.5, 1.5, 2.5]])
 NAMES = ["a", "b", "c"]

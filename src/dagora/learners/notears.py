@@ -82,7 +82,7 @@ def notears_path(S: FloatArray, lam: float, *, tolerance: float = 1e-6) -> Learn
     W = np.zeros((d, d))
     stage = 0
     while not path_ended(stage, W, variances):
-        W = _descend(S, W, lam, path_penalty(stage, variances), tolerance)
+        W = _descend(S, W, lam, path_penalty(stage, variances), 10.0 * tolerance)
         stage += 1
     found = polish(S, W, order_of(W), lam, tolerance)
     return Learned(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
@@ -101,7 +101,7 @@ def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: flo
         return 0.5 * float((R * SR).sum()) + mu * h, 2.0 * mu * W * walks.T - SR
 
     bound = tolerance * float(np.linalg.norm(variances))
-    for _ in range(40):
+    for _ in range(10):
         metric = variances + 2.0 * mu * walk_weights(W)[0].T
         minimum = minimise_l1(smooth, W, lam, metric, free, bound, 100)
         W = minimum.W

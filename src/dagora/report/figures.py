@@ -84,6 +84,8 @@ def _draw(
     nx.draw_networkx_nodes(graph, places, ax=axes, node_size=size, node_color="white", edgecolors="#444444")
     nx.draw_networkx_labels(graph, places, ax=axes, font_size=max(4, 8 - len(places) // 15))
     for source, target, colour, style in edges:
+        # A long edge bends out of the way of the vertices between its ends.
+        bend = 0.08 if abs(places[source][1] - places[target][1]) < 1.5 else 0.22
         nx.draw_networkx_edges(
             graph,
             places,
@@ -94,7 +96,7 @@ def _draw(
             style=style,
             width=1.4,
             arrowsize=11,
-            connectionstyle="arc3,rad=0.08",
+            connectionstyle=f"arc3,rad={bend}",
         )
     axes.set_title(title, fontsize=11)
     axes.set_axis_off()

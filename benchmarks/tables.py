@@ -1,0 +1,52 @@
+"""Tables in Markdown, printed and kept with the command and the machine that made them."""
+
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from joblib import Parallel, delayed
+
+import dagora
+from dagora import ConvergenceWarning
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def over_seeds(job: Callable[..., Any], runs: int, jobs: int, *arguments: Any) -> list[Any]:
+    """job(seed, *arguments) for seeds 0, 1, ..., in parallel."""
+    return list(Parallel(jobs)(delayed(_quietly)(job, seed, *arguments) for seed in range(runs)))
+
+
+def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return job(*arguments)
+
+
+def publish(name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "") -> None:
+    """Print a table and write it to results/NAME.md."""
+    lines = [f"# {title}", "", f"`python -m benchmarks {name}`; {machine()}", ""]
+    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    lines += ["", notes] if notes else []
+    text = "\n".join(lines) + "\n"
+    print(text, flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    return (
+        f"dagora {dagora.__version__}, Python {platform.python_version()}, numpy {np.__version__}, "
+        f"scipy {scipy.__version__}, {os.cpu_count()} cores ({platform.machine()}), one BLAS thread"
+    )
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,150 @@
+"""What every algorithm keeps to, under every aggregation and over every transport."""
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import product
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dagora
+from dagora.algorithms.presets import METHODS, PRESETS
+from dagora.arrays import FloatArray
+from dagora.learn import AGGREGATIONS as KNOWN_AGGREGATIONS
+from tests.helpers import AGGREGATIONS, ALGORITHMS, TRANSPORTS, Recording, learn_over, small_sites
+
+D = 5
+ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
+COMBINATION = pytest.mark.parametrize(
+    ("algorithm", "aggregation", "transport"), list(product(ALGORITHMS, AGGREGATIONS, TRANSPORTS))
+)
+
+
+@cache
+def learned(algorithm: str, aggregation: str = "plain", transport: str = "in-process") -> dagora.Result:
+    return learn_over(TRANSPORTS[transport], small_sites(), ALGORITHMS[algorithm], aggregation)[0]
+
+
+def learn(algorithm: str, sites: Any) -> dagora.Result:
+    return dagora.learn(sites, **ALGORITHMS[algorithm].arguments)
+
+
+def frames(columns: list[list[int]], names: tuple[str, ...]) -> dict[str, pa.Table]:
+    """The small sites as tables with named columns, each in an order of its own."""
+    return {
+        f"site-0{k + 1}": pa.table({names[j]: rows[:, j] for j in order})
+        for k, (rows, order) in enumerate(zip(small_sites(), columns, strict=True))
+    }
+
+
+def test_the_lists_are_complete() -> None:
+    assert {(case.method, case.preset) for case in ALGORITHMS.values()} == set(product(METHODS, PRESETS))
+    assert set(AGGREGATIONS) == set(KNOWN_AGGREGATIONS)
+
+
+@COMBINATION
+def test_result_is_sound(algorithm: str, aggregation: str, transport: str) -> None:
+    result = learned(algorithm, aggregation, transport)
+    assert result.adjacency.shape == result.weights.shape == (D, D)
+    assert result.adjacency.dtype == np.int64
+    assert set(np.unique(result.adjacency)) == {0, 1}  # this data has edges, and not all
+    assert nx.is_directed_acyclic_graph(nx.from_numpy_array(result.adjacency, create_using=nx.DiGraph))
+    assert result.weights.dtype == np.float64
+    assert np.isfinite(result.weights).all()
+    assert (np.abs(result.weights[result.adjacency == 1]) > 0.3).all()
+    assert result.names == ("x1", "x2", "x3", "x4", "x5")
+    assert list(result.site_rows.values()) == [83, 71, 97]
+    assert result.warnings == ()
+
+
+@COMBINATION
+def test_history_and_ledger_add_up(algorithm: str, aggregation: str, transport: str) -> None:
+    result = learned(algorithm, aggregation, transport)
+    assert result.rounds == len(result.history) == sum(entry.rounds for entry in result.ledger)
+    assert [entry["round"] for entry in result.history] == list(range(1, result.rounds + 1))
+    assert result.history[-1]["done"] == 1.0 or ALGORITHMS[algorithm].preset == "paper"
+    assert all(0.0 <= entry["done"] <= 1.0 for entry in result.history)
+    assert result.sent == sum(entry.sent for entry in result.ledger) > 0
+    assert result.received == sum(entry.received for entry in result.ledger) > 0
+
+
+@COMBINATION
+def test_the_way_of_messages_changes_no_bit(algorithm: str, aggregation: str, transport: str) -> None:
+    result, plain = learned(algorithm, aggregation, transport), learned(algorithm)
+    assert result.weights.tobytes() == plain.weights.tobytes()
+    assert result.history == plain.history
+    assert result.ledger == plain.ledger
+
+
+@ALGORITHM
+def test_equal_input_gives_equal_bits_and_stays_as_it_was(algorithm: str) -> None:
+    sites = small_sites()
+    before = [rows.copy() for rows in sites]
+    for rows in sites:
+        rows.flags.writeable = False  # a write would raise
+    again = learn(algorithm, sites)
+    assert again.weights.tobytes() == learned(algorithm).weights.tobytes()
+    assert all((rows == copy).all() for rows, copy in zip(sites, before, strict=True))
+
+
+@ALGORITHM
+def test_order_of_sites_is_irrelevant(algorithm: str) -> None:
+    # Sums in another order round differently; `close` says how far each solver carries that.
+    a, b, c = small_sites()
+    reordered, result = learn(algorithm, {"c": c, "a": a, "b": b}), learned(algorithm)
+    np.testing.assert_array_equal(reordered.adjacency, result.adjacency)
+    np.testing.assert_allclose(reordered.weights, result.weights, rtol=0, atol=ALGORITHMS[algorithm].close)
+
+
+@ALGORITHM
+def test_order_of_a_sites_columns_is_irrelevant(algorithm: str) -> None:
+    # Columns are found by name, in the first site's order: not even rounding changes.
+    names = ("v", "w", "x", "y", "z")
+    straight = list(range(D))
+    result = learn(algorithm, frames([straight, straight, straight], names))
+    shuffled = learn(algorithm, frames([straight, [3, 1, 0, 2, 4], straight[::-1]], names))
+    assert shuffled.names == result.names == names
+    assert shuffled.weights.tobytes() == result.weights.tobytes()
+    # Other names and another kind of table, the same graph.
+    np.testing.assert_array_equal(result.adjacency, learned(algorithm).adjacency)
+
+
+@ALGORITHM
+def test_permuting_variables_permutes_the_weights(algorithm: str) -> None:
+    # Not bit by bit: sums over variables round in another order, and solvers stop within their tolerance.
+    order = [3, 0, 4, 2, 1]
+    permuted, result = learn(algorithm, [rows[:, order] for rows in small_sites()]), learned(algorithm)
+    np.testing.assert_array_equal(permuted.adjacency, result.adjacency[np.ix_(order, order)])
+    expected = result.weights[np.ix_(order, order)]
+    np.testing.assert_allclose(permuted.weights, expected, rtol=0, atol=ALGORITHMS[algorithm].close)
+
+
+def crossed(algorithm: str, sites: Mapping[str, FloatArray]) -> Recording:
+    transport = learn_over(Recording, sites, ALGORITHMS[algorithm])[1]
+    assert isinstance(transport, Recording)
+    return transport
+
+
+@ALGORITHM
+def test_only_declared_summands_leave_a_site(algorithm: str) -> None:
+    sites = dict(zip("abc", small_sites(), strict=True))
+    transport, declared = crossed(algorithm, sites), ALGORITHMS[algorithm].leaves(D)
+    values = {name: np.unique(rows) for name, rows in sites.items()}
+    counts = {len(rows) for rows in sites.values()} | {sum(map(len, sites.values()))}
+    assert {str(message["phase"]) for message, _ in transport.log} == set(declared)
+    for message, replies in transport.log:
+        for site, reply in replies.items():
+            shapes = {name: np.shape(value) for name, value in reply.items()}
+            assert shapes == declared[str(message["phase"])]
+            assert not any(counts & set(shape) for shape in shapes.values())  # nothing a row
+            if ALGORITHMS[algorithm].method != "pooled":
+                assert not any(np.isin(value, values[site]).any() for value in reply.values())
+
+
+@ALGORITHM
+def test_the_ledger_tells_what_left(algorithm: str) -> None:
+    declared = ALGORITHMS[algorithm].leaves(D)
+    assert {entry.phase: dict(entry.fields) for entry in learned(algorithm).ledger} == declared

@@ -1,0 +1,31 @@
+"""The public surface: changing it is a decision, so it is written down twice."""
+
+import dagora
+
+PUBLIC = {
+    "ConvergenceWarning",
+    "DagoraError",
+    "InputError",
+    "MessageError",
+    "NumericalError",
+    "Result",
+    "Truth",
+    "__version__",
+    "evaluate",
+    "learn",
+    "simulate",
+}
+
+
+def test_public_names_are_these() -> None:
+    assert set(dagora.__all__) == PUBLIC
+    assert len(dagora.__all__) == len(PUBLIC)
+
+
+def test_public_names_are_there() -> None:
+    assert all(hasattr(dagora, name) for name in PUBLIC)
+
+
+def test_every_error_is_caught_as_one() -> None:
+    for error in (dagora.InputError, dagora.MessageError, dagora.NumericalError):
+        assert issubclass(error, dagora.DagoraError)
