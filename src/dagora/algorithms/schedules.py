@@ -85,7 +85,7 @@ class PaperSchedule:
 
     def warnings(self, plan: PaperPlan) -> tuple[str, ...]:
         """h should be small by the end."""
-        return () if plan.h < 1e-8 else (f"h(W) is still {plan.h:.1e}: W is not close to a DAG",)
+        return () if plan.h < 1e-6 else (f"h(W) is still {plan.h:.1e}: W is not close to a DAG",)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class PathSchedule:
     lam: float = 0.1
     first_rounds: int = 12
     stage_rounds: int = 8
-    final_rounds: int = 60
+    final_rounds: int = 80
     tolerance: float = 1e-2
     final_tolerance: float = 1e-3
     most_polishes: int = 4
