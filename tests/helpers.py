@@ -57,9 +57,9 @@ ALGORITHMS = {
     "admm-paper": Case("admm", "paper", 0.02),
     "admm-paper-intercept": Case("admm", "paper", 0.02, {"intercept": True}),
     "voting": Case("voting", "default", 1e-6),
-    "voting-paper": Case("voting", "paper", 0.1),
+    "voting-paper": Case("voting", "paper", 1e-6),
     "average": Case("average", "default", 1e-6),
-    "average-paper": Case("average", "paper", 0.1),
+    "average-paper": Case("average", "paper", 1e-6),
     "pooled": Case("pooled", "default", 1e-6),
     "pooled-paper": Case("pooled", "paper", 0.1),
 }

@@ -74,11 +74,25 @@ def test_admm_finds_the_graph_of_the_pooled_rows(sites: int) -> None:
     assert agreed >= 9
 
 
-def test_one_site_that_averages_alone_is_the_pooled_oracle() -> None:
+def test_one_site_that_learns_alone_is_the_pooled_oracle() -> None:
     rows = [np.vstack(small_sites())]
-    for preset in ("default", "paper"):
-        alone = dagora.learn(rows, method="average", preset=preset)
-        np.testing.assert_array_equal(alone.weights, dagora.learn(rows, method="pooled", preset=preset).weights)
+    alone, pooled = dagora.learn(rows, method="average"), dagora.learn(rows, method="pooled")
+    np.testing.assert_array_equal(alone.weights, pooled.weights)
+    np.testing.assert_array_equal(dagora.learn(rows, method="voting").adjacency, pooled.adjacency)
+
+
+def test_an_edge_needs_more_than_half_of_the_votes() -> None:
+    """Three sites agree on one edge; a fourth and a fifth see another: 3 of 5 is enough, 2 of 4 is not."""
+    rng = np.random.default_rng(0)
+
+    def site(strong: int) -> FloatArray:
+        X = rng.standard_normal((300, 4))
+        X[:, strong + 1] += 1.5 * X[:, strong]
+        return X
+
+    first, second = [site(0) for _ in range(3)], [site(2) for _ in range(2)]
+    assert [edge[:2] for edge in dagora.learn(first + second, method="voting").edges()] == [("x1", "x2")]
+    assert dagora.learn(first[:2] + second, method="voting").edges() == []
 
 
 @pytest.mark.parametrize("seed", range(3))

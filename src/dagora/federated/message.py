@@ -37,8 +37,9 @@ def encode(message: Message) -> bytes:
     for name, value in message.items():
         if isinstance(value, np.ndarray):
             little = value.dtype.newbyteorder("<") if value.dtype.byteorder == ">" else value.dtype
-            if little.str not in _DTYPES:
-                raise MessageError(f"field {name!r}: arrays of {value.dtype.name} are not sent; convert it")
+            if little.str not in _DTYPES or value.ndim > MAX_DIMENSIONS:
+                kind = f"{value.ndim}-D arrays of {value.dtype.name}"
+                raise MessageError(f"field {name!r}: {kind} are not sent; convert it")
             header[name] = [little.str, *value.shape]
             body.append(value.astype(little, copy=False).tobytes())
         elif isinstance(value, bool | int | float | str):
@@ -70,10 +71,10 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES) -> dict[str, Value]:
     for name, value in header.items():
         if isinstance(value, list):
             message[name], offset = _array(name, value, data, offset)
-        elif isinstance(value, bool | int | float | str):
+        elif isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
             message[name] = value
         else:
-            raise MessageError("message refused: a field is neither an array, a number nor text")
+            raise MessageError("message refused: a field is neither an array, a finite number nor text")
     if offset != len(data):
         raise MessageError("message refused: bytes are left over after the last field")
     return message
@@ -90,9 +91,10 @@ def array(message: Message, name: str) -> npt.NDArray[np.float64]:
 def number(message: Message, name: str) -> float:
     """Take a number out of a message, or say that it is missing."""
     value = message.get(name)
-    if not isinstance(value, int | float):
-        raise MessageError(f"message refused: no number {name!r} in it")
-    return float(value)
+    try:
+        return float(value) if isinstance(value, int | float) else _refuse(name)
+    except (ValueError, OverflowError):
+        raise MessageError(f"message refused: no number {name!r} in it") from None
 
 
 def _header(text: bytes) -> dict[str, Any]:
@@ -114,12 +116,14 @@ def _array(name: str, layout: list[Any], data: bytes, offset: int) -> tuple[npt.
     end = offset + count * dtype.itemsize
     if end > len(data):
         raise MessageError("message refused: an array is cut off")
+    if count == 0 and math.prod(max(size, 1) for size in shape) > MAX_BYTES:  # more than numpy can index
+        raise MessageError("message refused: an array's type or shape is not valid")
     # frombuffer shares the message's memory and is read-only: nothing is copied.
     return np.frombuffer(data, dtype=dtype, count=count, offset=offset).reshape(shape), end
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
+def _refuse(what: str) -> float:
+    raise ValueError(what)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
