@@ -23,10 +23,18 @@ from dagora.federated.run import Run, run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag, order_of
 from dagora.learn import AGGREGATIONS
-from dagora.learners.notears import notears, notears_path
+from dagora.learners.notears import _descend, notears, notears_path
 from dagora.models.linear import LinearModel
 from dagora.transport.in_process import InProcess
-from tests.helpers import ALGORITHMS, best_dag, penalised_loss, random_covariance, small_sites
+from tests.helpers import (
+    ALGORITHMS,
+    best_dag,
+    covariance,
+    finite_differences,
+    penalised_loss,
+    random_covariance,
+    small_sites,
+)
 
 LAM = 0.1
 SEEDS = range(20)
@@ -43,6 +51,22 @@ def test_path_mostly_ends_at_the_best_dag(d: int) -> None:
         excess.append(penalised_loss(S, learned.weights, LAM) - best_dag(S, LAM))
     assert min(excess) >= -1e-9
     assert sum(gap < 1e-6 for gap in excess) >= 17  # a heuristic for a hard problem: measured 20, 19, 19 of 20
+
+
+@pytest.mark.parametrize("mu", [0.03, 3.0])
+def test_a_stage_of_the_path_ends_stationary(mu: float) -> None:
+    d = 5
+    S = random_covariance(d, 0)
+    W = _descend(S, np.zeros((d, d)), LAM, mu, 1e-9)
+
+    def smooth(V: FloatArray) -> float:
+        R = np.eye(d) - V
+        return 0.5 * float(np.trace(R.T @ S @ R)) - mu * float(np.linalg.slogdet(np.eye(d) - V * V)[1])
+
+    gradient, active, off = finite_differences(smooth, W), W != 0.0, ~np.eye(d, dtype=bool)
+    assert active.any()
+    np.testing.assert_allclose(gradient[active], -LAM * np.sign(W[active]), atol=1e-5)
+    assert (np.abs(gradient[off & ~active]) <= LAM + 1e-5).all()
 
 
 @pytest.mark.parametrize("d", [3, 4, 5])
@@ -79,6 +103,29 @@ def test_one_site_that_learns_alone_is_the_pooled_oracle() -> None:
     alone, pooled = dagora.learn(rows, method="average"), dagora.learn(rows, method="pooled")
     np.testing.assert_array_equal(alone.weights, pooled.weights)
     np.testing.assert_array_equal(dagora.learn(rows, method="voting").adjacency, pooled.adjacency)
+
+
+def test_averaging_takes_the_mean_of_what_sites_learn_alone() -> None:
+    sites = small_sites()
+    each = [notears_path(covariance(rows), LAM).weights for rows in sites]
+    result = dagora.learn(sites, method="average")
+    np.testing.assert_allclose(result.weights, np.mean(each, axis=0), atol=1e-6)
+
+
+def test_votes_for_a_cycle_give_a_dag() -> None:
+    """Each site sees two edges of the cycle x1 -> x2 -> x3 -> x1, so that each edge has 2 of 3 votes."""
+    rng = np.random.default_rng(0)
+    sites = []
+    for start in range(3):
+        a, b, c = start, (start + 1) % 3, (start + 2) % 3
+        X = rng.standard_normal((500, 3))
+        X[:, b] += 1.2 * X[:, a]
+        X[:, c] += 1.2 * X[:, b]
+        sites.append(X)
+    result = dagora.learn(sites, method="voting")
+    assert is_dag(result.adjacency)
+    assert len(result.removed) == 1
+    assert result.adjacency.sum() == 2
 
 
 def test_an_edge_needs_more_than_half_of_the_votes() -> None:

@@ -196,6 +196,7 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
 def test_malformed_headers_are_refused(header: Any) -> None:
     refused(raw(header))
+    refused(raw(header, bytes(8)))  # one number's worth: no size but 1 is right
 
 
 def test_numbers_beyond_double_precision_are_refused() -> None:

@@ -1,6 +1,6 @@
 """The order search against exact minima, and the covariance that it works on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,21 @@ def test_polish_from_an_arbitrary_order_mostly_ends_at_the_best_of_all_orders(d:
     assert sum(gap < 1e-6 for gap in excess) >= 0.8 * SEEDS  # a local search: measured 20 and 18 of 20
 
 
+def test_polish_finds_edges_that_its_start_lacks() -> None:
+    """Sparse graphs: an entry that the order bars may be wanted where W has no edge to reverse.
+
+    Measured: 17 of 20 end at the best of all orders, 13 when only edges of W are reversed.
+    """
+    d, excess = 4, []
+    for seed in range(SEEDS):
+        _, (rows,) = dagora.simulate(d, d - 1, 200, 1, seed=seed)
+        S = covariance(rows)
+        found = polish(S, np.zeros((d, d)), random_order(d, seed), LAM)
+        excess.append(penalised_loss(S, found.W, LAM) - best_dag(S, LAM))
+    assert min(excess) >= -1e-9
+    assert sum(gap < 1e-6 for gap in excess) >= 15
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_implied_covariance_inverts_the_gradient(seed: int) -> None:
     d = 6
@@ -117,9 +132,10 @@ def test_implied_covariance_of_a_disturbed_gradient_is_a_covariance() -> None:
 
 @dataclass(frozen=True)
 class Watching(PathSchedule):
-    """Works out the implied covariance in every round of the last stage."""
+    """Works out the implied covariance in every round; rho may grow, as other schedules would have it."""
 
     seen: list[FloatArray] = field(default_factory=list)
+    growth: float = 1.0
 
     def judge(
         self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
@@ -127,11 +143,16 @@ class Watching(PathSchedule):
         self.seen.append(implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric))
         return super().judge(plan, W, B, Z, metric, residual)
 
+    def w_step(self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PathPlan]:
+        W, plan = super().w_step(plan, W, Z, metric)
+        return W, replace(plan, rho=plan.rho * self.growth)
 
-def test_one_site_implies_its_covariance_in_every_round() -> None:
+
+@pytest.mark.parametrize("growth", [1.0, 1.02])
+def test_one_site_implies_its_covariance_in_every_round(growth: float) -> None:
     """The optimality of B, S (B - I) + rho D (B + u - W) = 0 off the diagonal, holds whatever W, u and mixing do."""
     _, (rows,) = dagora.simulate(8, 10, 100, 1, seed=0)
-    schedule, consensus = Watching(), Consensus(global_mean=True, by_rows=True, memory=5)
+    schedule, consensus = Watching(growth=growth), Consensus(global_mean=True, by_rows=True, memory=5)
     model = LinearModel()
     site = Site("one", AdmmSite(model, consensus), Moments.of_rows(rows), Plain())
     server: AdmmServer[Any] = AdmmServer(8, (8, 8), consensus, schedule, 0.3)

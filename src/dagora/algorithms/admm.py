@@ -4,17 +4,17 @@ Problem (paper, Eq. 3), with local parameters B_k at site k and the consensus W 
 
     min  sum_k l(B_k; x_k) + lam |W|_1    subject to    h(W) = 0,   B_k = W for all k
 
-With scaled duals u_k = beta_k / rho_k and rho_k = w_k rho (weights w_k that sum to 1), the server's problem (Eq. 6)
+With scaled duals u_k = beta_k / rho_k and rho_k = w_k rho (weights w_k that sum to 1), the server's problem (Eq. 5)
 is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalties on h): it needs one total a round.
 
     setup   the sites' row counts are added up (`count`); where data is centred by the global mean, so are the sums
             of x and then the squares about the mean (`spread`), which give each variable's scale, the metric
     rounds  1. server sends W                                                              Algorithm 1, line 5
-            2. site: u_k <- B_k + u_k - W, rescaled if rho changed         (Eqs. 8, 10)                 line 7
-            3. site: B_k <- prox of its loss at W - u_k                    (Eq. 5, closed form: Eq. 11) line 2
+            2. site: u_k <- B_k + u_k - W, rescaled if rho changed         (Eqs. 7, 9)                  line 7
+            3. site: B_k <- prox of its loss at W - u_k                    (Eq. 4, closed form: Eq. 10) line 2
             4. the total of w_k (B_k + u_k) reaches the server                                          line 3
-            5. server: W <- W-step at that total                           (Eq. 6)                      line 4
-            6. server: multiplier and penalties by the schedule            (Eqs. 7, 9, 10)              line 6
+            5. server: W <- W-step at that total                           (Eq. 5)                      line 4
+            6. server: multiplier and penalties by the schedule            (Eqs. 6, 8, 9)               line 6
 
 What leaves a site: its summands in `count`, `spread` and step 4, and inner products of its residuals B_k - W.
 What does not: rows, covariances, B_k and u_k apart from the sum.
@@ -136,10 +136,10 @@ class AdmmSite(Generic[Problem]):
         u = W * 0.0
         for share, position in zip(mix, state.positions[m - len(mix) :], strict=True):
             u += share * position
-        if len(mix) > 0:  # line 7, Eq. 8: u_k <- B_k + u_k - W
+        if len(mix) > 0:  # line 7, Eq. 7: u_k <- B_k + u_k - W
             u -= W
             u *= number(message, "rescale")
-        B = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 5
+        B = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
         positions = (*state.positions[m - keep :], B + u)
         residuals = (*state.residuals[m - keep :], B - W)
         measured = residuals[-1] * (state.weight * state.metric)[:, None]

@@ -34,7 +34,7 @@ class PaperPlan:
 
 @dataclass(frozen=True)
 class PaperSchedule:
-    """Eqs. 7, 9 and 10 with the hyperparameters of Appendix B (linear case).
+    """Eqs. 6, 8 and 9 with the hyperparameters of Appendix B (linear case).
 
     Ends after 200 rounds, or when both penalties have reached their maximum, from where on nothing moves.
     """
@@ -64,7 +64,7 @@ class PaperSchedule:
         return plan
 
     def w_step(self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PaperPlan]:
-        """Eq. 6, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
+        """Eq. 5, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
         W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
         h, _ = trace_exponential(W[: W.shape[1]])
         both_at_most = plan.rho1 >= self.most and plan.rho2 >= self.most

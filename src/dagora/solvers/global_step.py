@@ -40,7 +40,7 @@ def ordered_step(Z: FloatArray, c: FloatArray, lam: float, allowed: BoolArray) -
 
 
 def paper_step(W: FloatArray, Z: FloatArray, c: float, lam: float, alpha: float, rho1: float) -> FloatArray:
-    """W-step of the paper (Eq. 6): alpha h + rho1/2 h^2, h the trace exponential, by L-BFGS.
+    """W-step of the paper (Eq. 5): alpha h + rho1/2 h^2, h the trace exponential, by L-BFGS.
 
     As in the paper's Section 5.1, the l1 penalty enters by a subgradient (0 at 0).
     """
