@@ -41,11 +41,19 @@ from dagora.solvers.anderson import mixing
 
 
 class Plan(Protocol):
-    """Where a schedule stands: the consensus penalty, and how many rounds' residuals mixing may still rely on."""
+    """Where a schedule stands."""
 
-    rho: float
-    trusted: int
-    done: bool
+    @property
+    def rho(self) -> float:
+        """The consensus penalty."""
+
+    @property
+    def trusted(self) -> int:
+        """How many of the last rounds' residuals mixing may rely on."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to ask."""
 
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)

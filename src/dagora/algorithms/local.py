@@ -6,7 +6,7 @@
     4. voting: the edges that more than half of the sites found;  averaging: the mean weights above the threshold
 
 What leaves a site: its graph (voting) or its weights (averaging), as summands of a total, and whether its
-solver finished.  With one site that holds all rows, averaging is the pooled oracle.
+solver finished.  The pooled oracle is averaging over one site that holds all rows.
 """
 
 from collections.abc import Mapping

@@ -73,7 +73,8 @@ class ArrayTable:
         size = chunk_rows(len(columns))
         for start in range(0, len(self.array), size):
             rows = self.array[start : start + size]
-            yield np.ma.filled(rows.astype(np.float64), np.nan)[:, columns]  # a masked cell is missing
+            chosen = np.ma.filled(rows.astype(np.float64), np.nan)[:, columns]  # a masked cell is missing
+            yield np.ascontiguousarray(chosen)  # the same layout, and so the same bits, as from files
 
 
 def open_table(site: str, source: Source, names: Sequence[str] | None = None) -> Table:

@@ -4,7 +4,7 @@
 
 With mu small both directions of an edge share its effect; as mu grows, cycles are squeezed until one direction
 remains.  The end is a minimum of the same problem as NOTEARS' (l1, h = 0), in general a lower one: on simulated data
-the log-determinant's path ends below the trace exponential's (benchmarks/pooled.py).
+the log-determinant's path ends below the trace exponential's (benchmarks/results/accuracy.md).
 """
 
 import numpy as np
