@@ -73,10 +73,12 @@ def test_mixing_combines_the_positions_that_the_site_remembers() -> None:
 def test_products_are_those_of_the_residuals_that_it_keeps() -> None:
     part = site(memory=3)
     state = part.init(Moments.of_rows(X))
-    residuals = []
+    residuals, last = [], BROADCASTS[0]
     for k, W in enumerate(BROADCASTS[:3]):
         state, reply = part.local_update(state, consensus(W, 0.5, [0.0, 1.0][2 - k :], k))
-        residuals.append(state.residuals[-1])
+        position = reply["position"] / (N / ROWS)
+        residuals.append(position - last)  # B - W = (B + u) - (u + W), where u + W is the last position
+        last = position
     expected = [N / ROWS * float((METRIC[:, None] * r * residuals[-1]).sum()) for r in residuals]
     np.testing.assert_allclose(reply["products"], expected, rtol=1e-12)
 

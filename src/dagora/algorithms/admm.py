@@ -91,7 +91,9 @@ class Consensus:
 
 @dataclass(frozen=True)
 class SiteState(Generic[Problem]):
-    """Never leaves the site.  `positions` are the last B_k + u_k, newest last, `residuals` the last B_k - W."""
+    """Never leaves the site.  Newest last: `positions`, the last summands w_k (B_k + u_k); `residuals`, the
+    last sqrt(w_k D) (B_k - W), so that their plain inner products are those of the metric.
+    """
 
     data: Moments
     weight: float
@@ -141,20 +143,22 @@ class AdmmSite(Generic[Problem]):
         m, keep = len(state.positions), int(number(message, "keep"))
         if not 0 <= keep <= len(mix) <= m:
             raise MessageError("message refused: it mixes more rounds than this site has taken part in")
-        u = W * 0.0
-        for share, position in zip(mix, state.positions[m - len(mix) :], strict=True):
-            u += share * position
+        u = np.zeros_like(W)
         if len(mix) > 0:  # line 7, Eq. 7: u_k <- B_k + u_k - W
+            for share, position in zip(mix / state.weight, state.positions[m - len(mix) :], strict=True):
+                u += share * position
             u -= W
             u *= number(message, "rescale")
         B = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
-        positions = (*state.positions[m - keep :], B + u)
-        residuals = (*state.residuals[m - keep :], B - W)
-        measured = residuals[-1] * (state.weight * state.metric)[:, None]
+        residual = B - W
+        residual *= np.sqrt(state.weight * state.metric)[:, None]
+        B += u
+        B *= state.weight
+        residuals = (*state.residuals[m - keep :], residual)
         products = np.zeros(self.consensus.memory)
-        products[-len(residuals) :] = [np.vdot(residual, measured) for residual in residuals]
-        state = replace(state, positions=positions, residuals=residuals)
-        return state, {"position": state.weight * positions[-1], "products": products}
+        products[-len(residuals) :] = [np.vdot(earlier, residual) for earlier in residuals]
+        state = replace(state, positions=(*state.positions[m - keep :], B), residuals=residuals)
+        return state, {"position": B, "products": products}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,6 +98,7 @@ def number(message: Message, name: str) -> float:
         raise MessageError(f"message refused: no number {name!r} in it") from None
 
 
+@lru_cache(maxsize=32)  # most messages of a run share a few headers
 def _header(text: bytes) -> dict[str, Any]:
     try:
         header = _DECODER.decode(text.decode())

@@ -3,7 +3,7 @@
     min over W of  tr((I - W)' S (I - W)) / 2 + lam |W|_1    subject to   W is a DAG
 
 `notears` is the published method (Zheng et al. 2018): trace exponential, augmented Lagrangian, L-BFGS-B, l1 by
-splitting.  `notears_path` follows the log-determinant's path (solvers/path.py), in general to a lower minimum, faster.
+splitting.  `notears_path` follows the log-determinant's path (solvers/path.py), then polishes the order.
 """
 
 from collections.abc import Callable

@@ -69,11 +69,16 @@ class LinearModel:
         inner = problem.right @ centre - problem.right[:, :d]
         inner *= gain[:, None]
         if not self.no_self_loops:
-            return centre - problem.left @ inner
+            return _minus(centre, problem.left @ inner)
         at = np.arange(d)
-        unconstrained = centre[at, at] - np.einsum("jr,rj->j", problem.left[:d], inner)
+        unconstrained = centre[at, at] - (problem.left[:d].T * inner).sum(axis=0)
         t = unconstrained / (1.0 - problem.share[:d] @ gain)
         inner -= gain[:, None] * problem.right[:, :d] * t
-        B: FloatArray = centre - problem.left @ inner
+        B = _minus(centre, problem.left @ inner)
         B[at, at] = 0.0
         return B
+
+
+def _minus(a: FloatArray, b: FloatArray) -> FloatArray:
+    """a - b, in b's place."""
+    return np.subtract(a, b, out=b)
