@@ -5,6 +5,8 @@ import numpy as np
 import dagora
 from benchmarks.tables import over_seeds, publish
 
+D = (10, 20, 50)
+
 
 def one(seed: int, d: int) -> list[bool]:
     _, (rows,) = dagora.simulate(d=d, edges=d, n=256, sites=1, seed=seed)
@@ -14,7 +16,7 @@ def one(seed: int, d: int) -> list[bool]:
 
 def main(runs: int, jobs: int) -> None:
     table = []
-    for d in (10, 20, 50):
+    for d in D:
         same = np.array(over_seeds(one, runs, jobs, d)).sum(axis=0)
         table.append([d, *(f"{count} of {runs}" for count in same)])
     publish(

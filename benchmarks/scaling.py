@@ -7,14 +7,15 @@ from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 import dagora
-from benchmarks.tables import RESULTS, publish
+from benchmarks import tables
+from benchmarks.tables import publish
 from dagora.aggregation.plain import Plain
 from dagora.algorithms.presets import Options, build
 from dagora.data.moments import Moments
 from dagora.federated.site import Site
 from dagora.transport.in_process import InProcess
 
-D, K, ROUNDS = (10, 20, 50, 100, 200), (1, 8, 64, 512), 12
+D, K, ROUNDS, WIDTH = (10, 20, 50, 100, 200), (1, 8, 64, 512), 12, 50
 
 
 def round_times(d: int, k: int, rows_a_site: int) -> tuple[float, float]:
@@ -42,14 +43,14 @@ def main(runs: int, jobs: int) -> None:
     with threadpool_limits(1):
         full = {d: round_times(d, 8, 2 * d) for d in D}
         thin = {d: round_times(d, 8, 5) for d in D}
-        many = {k: round_times(50, k, 8) for k in K}
+        many = {k: round_times(WIDTH, k, 8) for k in K}
     publish(
         "scaling",
         "Milliseconds of a consensus round in process",
         ["setting", "sites (all)", "server"],
         [[f"K = 8, d = {d}, {2 * d} rows a site", *_ms(times)] for d, times in full.items()]
         + [[f"K = 8, d = {d}, 5 rows a site", *_ms(times)] for d, times in thin.items()]
-        + [[f"d = 50, K = {k}, 8 rows a site", *_ms(times)] for k, times in many.items()],
+        + [[f"d = {WIDTH}, K = {k}, 8 rows a site", *_ms(times)] for k, times in many.items()],
         f"Slopes on logarithmic axes: sites over d (50 to 200) {_slope(full, 0):.1f} with full rank and "
         f"{_slope(thin, 0):.1f} with 5 rows a site; server over d {_slope(full, 1):.1f}; "
         f"sites over K (8 to 512) {_slope(many, 0, 8):.1f}, server over K {_slope(many, 1, 8):.1f}.",
@@ -59,16 +60,16 @@ def main(runs: int, jobs: int) -> None:
     left.loglog(D, [1e3 * full[d][0] for d in D], "o-", color="#0072B2", label="8 sites, 2d rows each")
     left.loglog(D, [1e3 * thin[d][0] for d in D], "s-", color="#56B4E9", label="8 sites, 5 rows each")
     left.loglog(D, [1e3 * full[d][1] for d in D], "^-", color="#D55E00", label="server")
-    left.loglog(D, [1e3 * full[200][0] * (d / 200) ** 3 for d in D], ":", color="#999999", label="$d^3$")
+    left.loglog(D[2:], [1e3 * full[D[-1]][0] * (d / D[-1]) ** 3 for d in D[2:]], ":", color="#999999", label="$d^3$")
     left.set(xlabel="variables d", ylabel="milliseconds a round", title="K = 8")
     right.loglog(K, [1e3 * many[k][0] for k in K], "o-", color="#0072B2", label="all sites, 8 rows each")
     right.loglog(K, [1e3 * many[k][1] for k in K], "^-", color="#D55E00", label="server")
-    right.loglog(K, [1e3 * many[512][0] * k / 512 for k in K], ":", color="#999999", label="K")
-    right.set(xlabel="sites K", title="d = 50")
+    right.loglog(K, [1e3 * many[K[-1]][0] * k / K[-1] for k in K], ":", color="#999999", label="K")
+    right.set(xlabel="sites K", title=f"d = {WIDTH}")
     for axes in (left, right):
         axes.legend(frameon=False, fontsize=8)
         axes.grid(alpha=0.3)
-    figure.savefig(RESULTS / "scaling.png")
+    figure.savefig(tables.RESULTS / "scaling.png")
 
 
 def _ms(times: tuple[float, float]) -> list[str]:

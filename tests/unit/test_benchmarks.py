@@ -1,0 +1,35 @@
+"""Every benchmark runs in small, and says what it measured."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import tables
+from benchmarks.__main__ import NAMES
+
+SMALL: dict[str, dict[str, Any]] = {
+    "accuracy": {"D": (5,), "K": (2,), "N": 60},
+    "paper": {},
+    "one_site": {"D": (5,)},
+    "speed": {"CELLS": ((5, 2),)},
+    "scaling": {"D": (5, 50, 200), "K": (1, 8, 512), "ROUNDS": 6, "WIDTH": 5},
+    "memory": {"FILES": 2, "ROWS": 500, "D": 4},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "paper"])  # 64 local solves a seed
+def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = importlib.import_module(f"benchmarks.{name}")
+    for constant, value in SMALL[name].items():
+        monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    module.main(2, 1)
+    text = (tmp_path / f"{name}.md").read_text()
+    assert f"python -m benchmarks {name}" in text
+    assert text.count("\n|") >= 3
+
+
+def test_every_benchmark_has_a_small_version() -> None:
+    assert set(SMALL) == set(NAMES)
