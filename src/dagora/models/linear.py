@@ -66,19 +66,14 @@ class LinearModel:
         """
         d = centre.shape[1]
         gain = problem.eigenvalues / (problem.eigenvalues + rho)
-        inner = problem.right @ centre - problem.right[:, :d]
-        inner *= gain[:, None]
-        if not self.no_self_loops:
-            return _minus(centre, problem.left @ inner)
-        at = np.arange(d)
-        unconstrained = centre[at, at] - (problem.left[:d].T * inner).sum(axis=0)
-        t = unconstrained / (1.0 - problem.share[:d] @ gain)
-        inner -= gain[:, None] * problem.right[:, :d] * t
-        B = _minus(centre, problem.left @ inner)
-        B[at, at] = 0.0
+        right = problem.right * gain[:, None]
+        inner = right @ centre
+        inner -= right[:, :d]
+        if self.no_self_loops:
+            unconstrained = centre[:d].diagonal() - (problem.left[:d].T * inner).sum(axis=0)
+            inner -= right[:, :d] * (unconstrained / (1.0 - problem.share[:d] @ gain))
+        B: FloatArray = problem.left @ inner
+        np.subtract(centre, B, out=B)
+        if self.no_self_loops:
+            np.fill_diagonal(B[:d], 0.0)
         return B
-
-
-def _minus(a: FloatArray, b: FloatArray) -> FloatArray:
-    """a - b, in b's place."""
-    return np.subtract(a, b, out=b)

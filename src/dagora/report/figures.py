@@ -85,7 +85,7 @@ def _draw(
     nx.draw_networkx_labels(graph, places, ax=axes, font_size=max(4, 8 - len(places) // 15))
     for source, target, colour, style in edges:
         # A long edge bends out of the way of the vertices between its ends.
-        bend = 0.08 if abs(places[source][1] - places[target][1]) < 1.5 else 0.22
+        bend = 0.08 if abs(places[source][1] - places[target][1]) < 1.5 else 0.3
         nx.draw_networkx_edges(
             graph,
             places,
