@@ -15,11 +15,13 @@ import dagora
 from dagora import ConvergenceWarning
 
 RESULTS = Path(__file__).parent / "results"
+first_seed = 0  # set by --first-seed
 
 
 def over_seeds(job: Callable[..., Any], runs: int, jobs: int, *arguments: Any) -> list[Any]:
-    """job(seed, *arguments) for seeds 0, 1, ..., in parallel."""
-    return list(Parallel(jobs)(delayed(_quietly)(job, seed, *arguments) for seed in range(runs)))
+    """job(seed, *arguments) for consecutive seeds, in parallel."""
+    seeds = range(first_seed, first_seed + runs)
+    return list(Parallel(jobs)(delayed(_quietly)(job, seed, *arguments) for seed in seeds))
 
 
 def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
@@ -30,14 +32,15 @@ def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
 
 def publish(name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "") -> None:
     """Print a table and write it to results/NAME.md."""
-    lines = [f"# {title}", "", f"`python -m benchmarks {name}`; {machine()}", ""]
+    option, suffix = (f" --first-seed {first_seed}", f"-from-{first_seed}") if first_seed else ("", "")
+    lines = [f"# {title}", "", f"`python -m benchmarks {name}{option}`; {machine()}", ""]
     lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
     lines += ["", notes] if notes else []
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}{suffix}.md").write_text(text, encoding="utf-8")
 
 
 def machine() -> str:
