@@ -52,7 +52,7 @@ class Options:
     def learner(self) -> Learner:
         """What a site that learns alone uses.
 
-        The published NOTEARS takes many minutes on a site with few rows, so that only the pooled oracle of the paper's
+        The published NOTEARS is too slow on sites with few rows, so that only the pooled oracle of the paper's
         preset uses it; elsewhere the path solves the same problem.
         """
         return notears if (self.method, self.preset) == ("pooled", "paper") else notears_path

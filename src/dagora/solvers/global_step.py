@@ -20,7 +20,7 @@ def path_step(
     """W-step with the penalty mu h(W), h the log-determinant.
 
     The curvature of mu h along entry (i, j) is about 2 mu times the walks from j back to i, so entries that
-    close strong cycles get short steps and all others long ones: without it large mu needs ten times the work.
+    close strong cycles get short steps and all others long ones: without it large mu takes many more steps.
     """
     walks, _ = walk_weights(W)
 
