@@ -21,7 +21,7 @@ D, K, ROUNDS, WIDTH = (10, 20, 50, 100, 200), (1, 8, 64, 512), 12, 50
 def round_times(d: int, k: int, rows_a_site: int) -> tuple[float, float]:
     """Median seconds of all sites' part and of the server's part of a consensus round."""
     _, sites = dagora.simulate(d=d, edges=d, n=rows_a_site * k, sites=k, seed=0)
-    algorithm = build(Options("linear", "admm", "default", None, 0.3, False), d)
+    algorithm = build(Options(), tuple(f"x{j}" for j in range(d)))
     plain = Plain()
     transport = InProcess([Site(str(i), algorithm.site, Moments.of_rows(x), plain) for i, x in enumerate(sites)])
     server, state = algorithm.server, algorithm.server.init()

@@ -36,8 +36,23 @@ class Case:
     def arguments(self) -> dict[str, Any]:
         return {"method": self.method, "preset": self.preset, **self.extra}
 
+    @property
+    def learner(self) -> str | None:
+        """The learner at work."""
+        if self.method == "admm":
+            return None
+        by_default = "boss" if (self.method, self.preset) == ("covariance", "default") else "notears"
+        return str(self.extra.get("learner", by_default))
+
+    @property
+    def thresholded(self) -> bool:
+        """Whether edges are the weights above 0.3."""
+        return self.learner in (None, "notears", "golem")
+
     def leaves(self, d: int) -> dict[str, Shapes]:
         """The summand's fields and shapes by phase: all that the docstrings allow to leave a site."""
+        if self.method in ("covariance", "pooled"):
+            return {"moments": {"rows": (), "sum": (d,), "squares": (d, d)}}
         once: Shapes = {"sites": (), "unfinished": (), "weights": (d, d)}
         if self.method != "admm":
             return {"learn": once | {"votes": (d, d)} if self.method == "voting" else once}
@@ -52,16 +67,30 @@ class Case:
         }
 
 
+CLASS_LEARNERS = ("boss", "ges", "exact", "pc")
 ALGORITHMS = {
     "admm": Case("admm", "default", 1e-6),
+    "admm-unpolished": Case("admm", "default", 1e-3, {"polish": False}),
     "admm-paper": Case("admm", "paper", 0.1),
     "admm-paper-intercept": Case("admm", "paper", 0.1, {"intercept": True}),
+    "covariance": Case("covariance", "default", 1e-9),
+    "covariance-paper": Case("covariance", "paper", 0.1),
+    "covariance-golem": Case("covariance", "default", 1e-4, {"learner": "golem"}),
+    "covariance-golem-likelihood": Case("covariance", "default", 1e-2, {"learner": "golem", "score": "likelihood"}),
     "voting": Case("voting", "default", 1e-6),
     "voting-paper": Case("voting", "paper", 1e-6),
     "average": Case("average", "default", 1e-6),
     "average-paper": Case("average", "paper", 1e-6),
+    "average-golem": Case("average", "default", 1e-4, {"learner": "golem"}),
     "pooled": Case("pooled", "default", 1e-6),
     "pooled-paper": Case("pooled", "paper", 0.1),
+    "pooled-paper-polished": Case("pooled", "paper", 1e-3, {"polish": True}),
+    **{
+        f"{method}-{learner}": Case(method, "default", 1e-9, {"learner": learner})
+        for method in ("covariance", "voting", "pooled")
+        for learner in ("notears", *CLASS_LEARNERS)
+        if (method, learner) not in (("covariance", "boss"), ("voting", "notears"), ("pooled", "notears"))
+    },
 }
 AGGREGATIONS = ("plain",)
 

@@ -23,6 +23,7 @@ from dagora.errors import ConvergenceWarning, DagoraError
 from dagora.federated.run import Watcher
 from dagora.files import plain
 from dagora.learn import AGGREGATIONS, learn
+from dagora.learners.registry import LEARNERS, SCORES
 from dagora.metrics import evaluate
 from dagora.result import Result
 from dagora.version import __version__
@@ -61,19 +62,35 @@ def learn_command(
     method: Annotated[str, typer.Option(help=_choices("How sites work together", METHODS))] = "admm",
     preset: Annotated[str, typer.Option(help=_choices("The best we know, or the paper's text", PRESETS))] = "default",
     aggregation: Annotated[str, typer.Option(help=_choices("How summands are added", AGGREGATIONS))] = "plain",
-    lam: Annotated[
-        float | None, typer.Option(help="Weight of the l1 penalty (default 0.1; the paper's ADMM 0.01).")
+    learner: Annotated[
+        str | None, typer.Option(help=_choices("What learns from totals, pooled rows or one site", LEARNERS))
     ] = None,
-    threshold: Threshold = 0.3,
+    lam: Annotated[
+        float | None,
+        typer.Option(help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02)."),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3).")
+    ] = None,
+    score: Annotated[str | None, typer.Option(help=_choices("golem: the loss", SCORES))] = None,
+    penalty: Annotated[
+        float | None, typer.Option(help="boss, ges, exact: price of an edge, in units of the BIC's (boss 2, else 1).")
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(help="pc: level of independence tests (0.05).")] = None,
+    polish: Annotated[
+        bool | None, typer.Option(help="admm, notears: reverse edges that are better reversed (on; paper: off).")
+    ] = None,
     intercept: Annotated[
-        bool, typer.Option("--intercept", help="The paper's bias terms (with --preset paper).")
-    ] = False,
+        bool | None, typer.Option("--intercept", help="admm: the paper's bias terms (with --preset paper).")
+    ] = None,
     threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn one network from the files of several sites.
 
     Example: dagora learn north.csv south.csv east.parquet --out result
+
+    Columns in different units: dagora learn north.csv south.csv --method covariance --learner boss
     """
     with _watching("Learning", quiet=as_json) as watch:
         result = learn(
@@ -82,8 +99,13 @@ def learn_command(
             method=method,
             preset=preset,
             aggregation=aggregation,
+            learner=learner,
             lam=lam,
             threshold=threshold,
+            score=score,
+            penalty=penalty,
+            alpha=alpha,
+            polish=polish,
             intercept=intercept,
             threads=threads,
             watch=watch,
@@ -227,11 +249,19 @@ def _watching(text: str, quiet: bool) -> Iterator[Watcher | None]:
 
 
 def _print_edges(result: Result) -> None:
-    table = Table("source", "target", "weight", title=f"{len(result.edges())} edges")
+    edges, undirected = result.edges(), set(result.undirected())
+    table = Table("source", "target", "weight", "direction", title=f"{len(edges)} edges")
     table.columns[2].justify = "right"
-    for source, target, weight in result.edges():
-        table.add_row(source, target, f"{weight:+.3f}")
+    for source, target, weight in edges:
+        open_ = (source, target) in undirected or (target, source) in undirected
+        table.add_row(source, target, f"{weight:+.3f}", "either way" if open_ else "->")
     out.print(table)
+    if undirected:
+        out.print(
+            f"{len(undirected)} edges fit the data either way; another network of the same class turns them.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_cost(result: Result) -> None:

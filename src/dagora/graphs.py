@@ -1,4 +1,9 @@
-"""Directed graphs as (d, d) arrays: entry [i, j] stands for the edge i -> j."""
+"""Directed graphs as (d, d) arrays: entry [i, j] stands for the edge i -> j.
+
+A partially directed graph (PDAG) has 1 for an arrow i -> j and -1, once, at [i, j] with i < j, for an undirected edge.
+"""
+
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +104,137 @@ def dag_to_cpdag(dag: npt.ArrayLike) -> IntArray:
             else:
                 cpdag[min(parent, child), max(parent, child)] = UNDIRECTED
     return cpdag
+
+
+def consistent_extension(pdag: npt.ArrayLike) -> IntArray | None:
+    """A DAG with the skeleton, all arrows and no v-structures but those of the PDAG; None if there is none.
+
+    Dor and Tarsi (1992), "A simple algorithm to construct a consistent extension of a partially oriented graph".
+    """
+    dag, consistent = _orient_into_sinks(_Pdag(pdag))
+    return dag if consistent else None
+
+
+def closest_extension(pdag: npt.ArrayLike, strength: npt.ArrayLike) -> IntArray:
+    """A consistent extension if there is one; else a DAG with the skeleton that makes few compromises.
+
+    Cycles of arrows lose their weakest arrow (as in `break_cycles`), whose edge becomes undirected.  All other arrows
+    stay.  Where Dor and Tarsi find no sink, the vertex that adds the fewest v-structures is made one.
+    """
+    marks = np.array(pdag, dtype=np.int64)
+    for tail, head in break_cycles(marks == ARROW, strength)[1]:
+        marks[tail, head] = 0
+        if marks[head, tail] == 0:
+            marks[min(tail, head), max(tail, head)] = UNDIRECTED
+    return _orient_into_sinks(_Pdag(marks))[0]
+
+
+def meek(pdag: npt.ArrayLike) -> IntArray:
+    """Orient the undirected edges of a PDAG that its arrows and v-structures force, by Meek's rules 1 to 4.
+
+    Meek (1995), "Causal inference and causal explanation with background knowledge".  If the arrows contradict each
+    other, the first rule to apply wins, and no rule closes a directed cycle.
+    """
+    graph = _Pdag(pdag)
+    undirected = [(tail, head) for tail in range(graph.d) for head in sorted(graph.lines[tail])]
+    changed = True
+    while changed:
+        changed = False
+        for tail, head in undirected:
+            # The way back is the rare and dear question, so it comes last.
+            if head in graph.lines[tail] and graph.forced(tail, head) and not graph.leads(head, tail):
+                graph.orient(tail, head)
+                changed = True
+        undirected = [(tail, head) for tail, head in undirected if head in graph.lines[tail]]
+    return graph.marks()
+
+
+class _Pdag:
+    """Neighbour sets of a PDAG, by vertex: what the algorithms on sparse graphs need."""
+
+    def __init__(self, pdag: npt.ArrayLike) -> None:
+        marks = np.asarray(pdag)
+        arrows, lines = _edges(marks == ARROW), marks == UNDIRECTED
+        self.d = len(marks)
+        self.parents = _neighbours(arrows.T)
+        self.children = _neighbours(arrows)
+        self.lines = _neighbours(lines | lines.T)
+
+    def adjacent(self, vertex: int) -> set[int]:
+        """Vertices joined with this one by an edge of any kind."""
+        return self.parents[vertex] | self.children[vertex] | self.lines[vertex]
+
+    def orient(self, tail: int, head: int) -> None:
+        """Make an arrow of an undirected edge."""
+        self.lines[tail].remove(head)
+        self.lines[head].remove(tail)
+        self.children[tail].add(head)
+        self.parents[head].add(tail)
+
+    def forced(self, tail: int, head: int) -> bool:
+        """Whether one of Meek's rules makes the undirected edge an arrow into `head`."""
+        into_head, near_head = self.parents[head], self.adjacent(head)
+        if self.parents[tail] - near_head:  # rule 1: w -> tail, w and head not joined; else a new v-structure
+            return True
+        if self.children[tail] & into_head:  # rule 2: tail -> w -> head; else a cycle
+            return True
+        # In rules 3 and 4 the arrow head -> tail would give rise, by rules 1 and 2, to a v-structure or a cycle.
+        pairs = combinations(sorted(self.lines[tail] & into_head), 2)
+        if any(w not in self.adjacent(v) for v, w in pairs):  # rule 3: tail - v -> head <- w - tail, v and w not joined
+            return True
+        # Rule 4: tail - v -> w -> head, tail and w joined, v and head not joined.
+        between = self.adjacent(tail) & into_head
+        return any((self.parents[w] & self.lines[tail]) - near_head for w in between)
+
+    def leads(self, start: int, end: int) -> bool:
+        """Whether arrows lead from one vertex to another."""
+        seen, ahead = {start}, [start]
+        while ahead:
+            new = self.children[ahead.pop()] - seen
+            seen |= new
+            ahead.extend(new)
+        return end in seen
+
+    def marks(self) -> IntArray:
+        """The (d, d) array of arrows and undirected edges."""
+        pdag = np.zeros((self.d, self.d), dtype=np.int64)
+        for vertex in range(self.d):
+            pdag[vertex, list(self.children[vertex])] = ARROW
+            pdag[vertex, [other for other in self.lines[vertex] if other > vertex]] = UNDIRECTED
+        return pdag
+
+
+def _orient_into_sinks(graph: _Pdag) -> tuple[IntArray, bool]:
+    """Make sinks one by one (lowest index first), each the head of its undirected edges, and set them aside.
+
+    Returns the directed graph, and whether it has no new v-structure and no cycle.
+    """
+    dag = np.zeros((graph.d, graph.d), dtype=np.int64)
+    near = [graph.adjacent(vertex) for vertex in range(graph.d)]  # among the vertices not yet set aside
+    below = [set(children) for children in graph.children]
+
+    def price(vertex: int) -> tuple[bool, int, int]:
+        """False and 0 for a sink; else whether it has children left, and the v-structures that it would add."""
+        colliders = (near[vertex] - near[other] - {other} for other in graph.lines[vertex] & near[vertex])
+        return bool(below[vertex]), sum(map(len, colliders)), vertex
+
+    prices = {vertex: price(vertex) for vertex in range(graph.d)}
+    consistent = True
+    while prices:
+        has_children, added, sink = min(prices.values())
+        consistent &= not has_children and added == 0
+        del prices[sink]
+        dag[list(near[sink]), sink] = ARROW
+        for other in near[sink]:
+            near[other].remove(sink)
+            below[other].discard(sink)
+        # Only after all sets are up to date; and for no other vertex has anything changed.
+        prices.update({other: price(other) for other in near[sink]})
+    return dag, consistent
+
+
+def _neighbours(present: BoolArray) -> list[set[int]]:
+    return [set(np.flatnonzero(row).tolist()) for row in present]
 
 
 def _compelled_parents(

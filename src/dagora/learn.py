@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 from threadpoolctl import threadpool_limits
 
@@ -29,25 +28,43 @@ def learn(
     method: str = "admm",
     preset: str = "default",
     aggregation: str = "plain",
+    learner: str | None = None,
     lam: float | None = None,
-    threshold: float = 0.3,
-    intercept: bool = False,
+    threshold: float | None = None,
+    score: str | None = None,
+    penalty: float | None = None,
+    alpha: float | None = None,
+    polish: bool | None = None,
+    intercept: bool | None = None,
     threads: int = 1,
     watch: Watcher | None = None,
 ) -> Result:
     """Learn one network from the rows of several sites.
 
     sites: a list, or a mapping from site name to data; data is a 2-D array, a data frame or a path (CSV, Parquet).
-    method: "admm" (federated; paper, Section 5), "voting" or "average" (every site learns alone), or "pooled" (all
-        rows in one place: the oracle).
+    method: "admm" (federated; paper, Section 5), "covariance" (one total, then a learner; paper, Section 4),
+        "voting" or "average" (every site learns alone), or "pooled" (all rows in one place: the oracle).
     preset: "default" (the best we know) or "paper" (its text to the letter).
-    lam: weight of the l1 penalty; None for 0.1, or 0.01 with method "admm" and preset "paper".
-    threshold: an edge needs a larger |weight|.
-    intercept: for the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at each site.
+    learner: "boss", "ges", "exact", "pc" (equivalence classes, whatever the units), "notears" or "golem" (weights, in
+        the columns' own units).  None for "boss" with method "covariance", else "notears".
     threads: BLAS threads.  With one, equal input gives equal bits.
     watch: called after every round with its figures; "done" goes from 0 to 1.
+
+    Options of some methods and learners; None for the default, and refused where they would do nothing:
+
+    lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
+        0.002 with score "likelihood".
+    threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3.
+    score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem.
+    penalty: price of an edge in units of the BIC's (boss, ges, exact): 2 for boss, 1 for the others.
+    alpha: level of independence tests (pc): 0.05.
+    polish: reverse edges that are better reversed (admm, notears): True, but False in the paper's preset.
+    intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
+        each site: False.
     """
-    options = Options(model, method, preset, lam, threshold, intercept)
+    options = Options(
+        model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept
+    )  # fmt: skip
     if aggregation not in AGGREGATIONS:
         choices = ", ".join(AGGREGATIONS)
         raise InputError(f"aggregation: there is no {aggregation!r}; choose from {choices}")
@@ -59,14 +76,14 @@ def learn(
         summaries = [summarise(table, names) for table in tables]
         pooled = check_together(names, summaries)
         data = {"pooled": pooled} if method == "pooled" else {s.site: s.moments for s in summaries}
-        algorithm, protection = build(options, len(names)), AGGREGATIONS[aggregation]()
+        algorithm, protection = build(options, names), AGGREGATIONS[aggregation]()
         transport = InProcess([Site(site, algorithm.site, own, protection) for site, own in data.items()])
         outcome = run(algorithm.server, protection, transport, watch)
     estimate = outcome.estimate
     adjacency, removed = break_cycles(estimate.edges, estimate.strength)
     for text in estimate.warnings:
         warnings.warn(text, ConvergenceWarning, stacklevel=2)
-    settings = asdict(options) | {"lam": options.penalty, "aggregation": aggregation, "version": __version__}
+    settings = options.settings | {"aggregation": aggregation, "version": __version__}
     return Result(
         weights=estimate.weights + 0.0,  # no -0.0 in files
         adjacency=adjacency,
@@ -79,4 +96,5 @@ def learn(
         warnings=estimate.warnings,
         removed=tuple(removed),
         extras=estimate.extras,
+        identified=estimate.cpdag,
     )

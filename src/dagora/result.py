@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import networkx as nx
+import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
 from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_matrix
-from dagora.graphs import dag_to_cpdag
+from dagora.graphs import UNDIRECTED, dag_to_cpdag
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Result:
     warnings: tuple[str, ...] = ()
     removed: tuple[tuple[int, int], ...] = ()  # edges above the threshold, dropped because they closed a cycle
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
+    identified: IntArray | None = None  # the class, as a learner of classes gave it; see `cpdag`
 
     @property
     def rounds(self) -> int:
@@ -48,8 +50,12 @@ class Result:
 
     @property
     def cpdag(self) -> IntArray:
-        """The graph's equivalence class: 1 for a compelled arrow i -> j, -1 (once, i < j) for an undirected edge."""
-        return dag_to_cpdag(self.adjacency)
+        """The graph's equivalence class: 1 for a compelled arrow i -> j, -1 (once, i < j) for an undirected edge.
+
+        From learners of classes, what they identified (with PC, or by voting, in rare cases the class of no DAG;
+        `warnings` then says so); else the class of `adjacency`.
+        """
+        return dag_to_cpdag(self.adjacency) if self.identified is None else self.identified
 
     def edges(self) -> list[tuple[str, str, float]]:
         """(source, target, weight) of every edge, the strongest first."""
@@ -58,6 +64,12 @@ class Result:
             for i, j in zip(*self.adjacency.nonzero(), strict=True)
         ]
         return sorted(found, key=lambda edge: -abs(edge[2]))
+
+    def undirected(self) -> list[tuple[str, str]]:
+        """Pairs joined by an edge whose direction the learner leaves open; none from methods that claim them all."""
+        if self.identified is None:
+            return []
+        return [(self.names[i], self.names[j]) for i, j in np.argwhere(self.identified == UNDIRECTED).tolist()]
 
     def graph(self) -> "nx.DiGraph[str]":
         """The network as a networkx graph with edge weights."""
@@ -72,6 +84,7 @@ class Result:
             "settings": dict(self.settings),
             "names": list(self.names),
             "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
+            "undirected": [list(pair) for pair in self.undirected()],
             "removed_to_break_cycles": [[self.names[i], self.names[j]] for i, j in self.removed],
             "warnings": list(self.warnings),
             "rounds": self.rounds,

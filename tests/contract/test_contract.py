@@ -12,8 +12,10 @@ import pytest
 
 import dagora
 from dagora.algorithms.presets import METHODS, PRESETS
-from dagora.arrays import FloatArray
+from dagora.arrays import FloatArray, IntArray
+from dagora.graphs import UNDIRECTED, skeleton
 from dagora.learn import AGGREGATIONS as KNOWN_AGGREGATIONS
+from dagora.learners.registry import LEARNERS
 from tests.helpers import AGGREGATIONS, ALGORITHMS, TRANSPORTS, Recording, learn_over, small_sites
 
 D = 5
@@ -40,9 +42,15 @@ def frames(columns: list[list[int]], names: tuple[str, ...]) -> dict[str, pa.Tab
     }
 
 
+def both_ways(cpdag: IntArray) -> IntArray:
+    """An undirected edge at [i, j] and at [j, i], so that no label matters."""
+    return cpdag + np.where(cpdag == UNDIRECTED, cpdag, 0).T
+
+
 def test_the_lists_are_complete() -> None:
     assert {(case.method, case.preset) for case in ALGORITHMS.values()} == set(product(METHODS, PRESETS))
     assert set(AGGREGATIONS) == set(KNOWN_AGGREGATIONS)
+    assert {case.learner for case in ALGORITHMS.values() if case.method == "covariance"} == set(LEARNERS)
 
 
 @COMBINATION
@@ -54,7 +62,10 @@ def test_result_is_sound(algorithm: str, aggregation: str, transport: str) -> No
     assert nx.is_directed_acyclic_graph(nx.from_numpy_array(result.adjacency, create_using=nx.DiGraph))
     assert result.weights.dtype == np.float64
     assert np.isfinite(result.weights).all()
-    assert (np.abs(result.weights[result.adjacency == 1]) > 0.3).all()
+    smallest = 0.3 if ALGORITHMS[algorithm].thresholded else 0.0
+    assert (np.abs(result.weights[result.adjacency == 1]) > smallest).all()
+    assert result.cpdag.shape == (D, D)
+    np.testing.assert_array_equal(skeleton(result.cpdag), skeleton(result.adjacency))
     assert result.names == ("x1", "x2", "x3", "x4", "x5")
     assert list(result.site_rows.values()) == [83, 71, 97]
     assert result.warnings == ()
@@ -117,6 +128,10 @@ def test_permuting_variables_permutes_the_weights(algorithm: str) -> None:
     # Not bit by bit: sums over variables round in another order, and solvers stop within their tolerance.
     order = [3, 0, 4, 2, 1]
     permuted, result = learn(algorithm, [rows[:, order] for rows in small_sites()]), learned(algorithm)
+    expected_class = both_ways(result.cpdag)[np.ix_(order, order)]
+    np.testing.assert_array_equal(both_ways(permuted.cpdag), expected_class)
+    if not ALGORITHMS[algorithm].thresholded:
+        return  # which DAG stands for the class depends on the labels
     np.testing.assert_array_equal(permuted.adjacency, result.adjacency[np.ix_(order, order)])
     expected = result.weights[np.ix_(order, order)]
     np.testing.assert_allclose(permuted.weights, expected, rtol=0, atol=ALGORITHMS[algorithm].close)

@@ -25,7 +25,7 @@ from dagora.federated.run import Run, run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag, order_of
 from dagora.learn import AGGREGATIONS
-from dagora.learners.notears import _descend, notears, notears_path
+from dagora.learners.notears import _descend, notears_path, notears_published
 from dagora.models.linear import LinearModel
 from dagora.transport.in_process import InProcess
 from tests.helpers import (
@@ -77,7 +77,7 @@ def test_notears_ends_stationary_and_no_lower_than_the_best_dag(d: int) -> None:
     excess = []
     for seed in SEEDS[:8]:
         S = random_covariance(d, seed)
-        learned = notears(S, LAM)
+        learned = notears_published(S, LAM)
         W = learned.weights
         assert learned.warnings == ()
         assert trace_exponential(W)[0] <= 1e-8
@@ -170,7 +170,7 @@ def yardstick() -> Callable[..., FloatArray]:
 @pytest.mark.parametrize("seed", [0, 2, 4])  # on others L-BFGS stops at once, or not, by rounding in the second round
 def test_paper_preset_is_the_papers_algorithm_transcribed(seed: int) -> None:
     _, sites = dagora.simulate(10, 10, 256, 4, seed=seed)
-    algorithm, plain = build(Options("linear", "admm", "paper", None, 0.3, False), 10), Plain()
+    algorithm, plain = build(Options(method="admm", preset="paper"), tuple("abcdefghij")), Plain()
     assert isinstance(algorithm.server, AdmmServer)
     server = replace(algorithm.server, schedule=PaperSchedule(rounds=5))
     transport = InProcess([Site(str(k), algorithm.site, Moments.of_rows(x), plain) for k, x in enumerate(sites)])
@@ -256,7 +256,7 @@ def test_a_total_that_is_not_finite_gives_no_graph(field: str, value: float) -> 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_learn_gives_no_graph_from_totals_that_are_not_finite(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = ALGORITHMS[algorithm]
-    field = "position" if case.method == "admm" else "weights"
+    field = {"admm": "position", "covariance": "squares", "pooled": "squares"}.get(case.method, "weights")
     monkeypatch.setitem(AGGREGATIONS, "spoilt", partial(Spoilt, field))
     with pytest.raises(dagora.NumericalError, match="not finite"):
         dagora.learn(small_sites(), aggregation="spoilt", **case.arguments)

@@ -1,5 +1,7 @@
 from collections import defaultdict
-from itertools import product
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice, product
 from math import isnan
 from random import Random
 
@@ -10,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagora.arrays import IntArray
-from dagora.graphs import break_cycles, dag_to_cpdag, is_dag, skeleton, topological_order
+from dagora.graphs import (
+    ARROW,
+    UNDIRECTED,
+    break_cycles,
+    closest_extension,
+    consistent_extension,
+    dag_to_cpdag,
+    is_dag,
+    meek,
+    skeleton,
+    topological_order,
+)
 from dagora.metrics import evaluate
 
 laws = settings(deadline=None, max_examples=60)  # no deadline: a busy machine is no broken law
@@ -23,8 +36,8 @@ def digraphs(draw: st.DrawFn) -> IntArray:
 
 
 @st.composite
-def dags(draw: st.DrawFn, count: int) -> list[IntArray]:
-    d = draw(st.integers(2, 6))
+def dags(draw: st.DrawFn, count: int, most: int = 6) -> list[IntArray]:
+    d = draw(st.integers(2, most))
     graphs = []
     for _ in range(count):
         entries = draw(st.lists(st.integers(0, 1), min_size=d * d, max_size=d * d))
@@ -45,26 +58,130 @@ def all_dags(d: int) -> list[IntArray]:
     return found
 
 
-def colliders(dag: IntArray) -> list[tuple[int, int, int]]:
+def all_pdags(d: int) -> Iterator[IntArray]:
+    pairs = [(i, j) for j in range(d) for i in range(j)]
+    for states in product(((0, 0), (UNDIRECTED, 0), (ARROW, 0), (0, ARROW)), repeat=len(pairs)):
+        pdag = np.zeros((d, d), dtype=np.int64)
+        for (i, j), state in zip(pairs, states, strict=True):
+            pdag[i, j], pdag[j, i] = state
+        yield pdag
+
+
+def colliders(graph: IntArray) -> list[tuple[int, int, int]]:
     """i -> k <- j with i and j not joined: the v-structures."""
-    d = len(dag)
+    d = len(graph)
     triples = ((i, k, j) for i in range(d) for j in range(i) for k in range(d))
-    return [(i, k, j) for i, k, j in triples if dag[i, k] and dag[j, k] and not (dag[i, j] or dag[j, i])]
+    return [(i, k, j) for i, k, j in triples if graph[i, k] == graph[j, k] == 1 and not (graph[i, j] or graph[j, i])]
+
+
+Pattern = tuple[bytes, tuple[tuple[int, int, int], ...]]
+
+
+def key(graph: IntArray) -> Pattern:
+    """What equivalent DAGs have in common, by definition: the skeleton and the v-structures."""
+    return skeleton(graph).tobytes(), tuple(colliders(graph))
+
+
+@cache
+def members_by_pattern(d: int) -> dict[Pattern, list[IntArray]]:
+    members = defaultdict(list)
+    for dag in all_dags(d):
+        members[key(dag)].append(dag)
+    return dict(members)
+
+
+def equivalence_classes(d: int) -> list[list[IntArray]]:
+    return list(members_by_pattern(d).values())
+
+
+def shared_marks(dags: list[IntArray]) -> IntArray:
+    """The arrows that all of the DAGs have, and undirected edges for the rest of their skeleton."""
+    shared: IntArray = np.logical_and.reduce(dags).astype(np.int64)
+    return shared - np.triu(skeleton(dags[0]) & ~(shared | shared.T))
+
+
+def pattern(dag: IntArray) -> IntArray:
+    """Skeleton and v-structures."""
+    arrows = np.zeros_like(dag)
+    for i, k, j in colliders(dag):
+        arrows[[i, j], k] = ARROW
+    return arrows - np.triu(skeleton(dag) & ~(arrows | arrows.T))
 
 
 # Numbers of labelled DAGs (OEIS A003024) and of their equivalence classes (Gillispie & Perlman 2001).
 @pytest.mark.parametrize(("d", "number", "classes"), [(1, 1, 1), (2, 3, 2), (3, 25, 11), (4, 543, 185)])
 def test_cpdag_is_the_equivalence_class(d: int, number: int, classes: int) -> None:
-    members = defaultdict(list)
-    dags = all_dags(d)
-    for dag in dags:
-        members[(skeleton(dag).tobytes(), tuple(colliders(dag)))].append(dag)
-    assert (len(dags), len(members)) == (number, classes)
-    for equivalent in members.values():
-        compelled = np.logical_and.reduce(equivalent)
-        expected = compelled - np.triu(skeleton(equivalent[0]) & ~(compelled | compelled.T))
+    members = equivalence_classes(d)
+    assert (sum(map(len, members)), len(members)) == (number, classes)
+    for equivalent in members:
         for dag in equivalent:
-            np.testing.assert_array_equal(dag_to_cpdag(dag), expected)
+            np.testing.assert_array_equal(dag_to_cpdag(dag), shared_marks(equivalent))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_a_class_extends_to_a_member(d: int) -> None:
+    for equivalent in equivalence_classes(d):
+        dag = consistent_extension(shared_marks(equivalent))
+        assert any(np.array_equal(dag, member) for member in equivalent if dag is not None)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_meek_completes_the_v_structures_to_the_class(d: int) -> None:
+    for equivalent in equivalence_classes(d):
+        np.testing.assert_array_equal(meek(pattern(equivalent[0])), shared_marks(equivalent))
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_meek_draws_all_conclusions_from_one_more_arrow(d: int) -> None:
+    for equivalent in equivalence_classes(d):
+        cpdag = shared_marks(equivalent)
+        for edge in np.argwhere(cpdag == UNDIRECTED):
+            for tail, head in (edge, edge[::-1]):
+                known = cpdag.copy()
+                known[edge[0], edge[1]] = 0
+                known[tail, head] = ARROW
+                members = [dag for dag in equivalent if dag[tail, head]]
+                np.testing.assert_array_equal(meek(known), shared_marks(members))
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_a_pdag_has_the_extension_that_brute_force_finds_or_none(d: int) -> None:
+    for pdag in islice(all_pdags(d), 0, None, 7 if d == 4 else 1):  # all 4096 hold, but take a while
+        arrows = pdag == ARROW
+        extensions = [dag for dag in members_by_pattern(d).get(key(pdag), []) if dag[arrows].all()]
+        found, closest = consistent_extension(pdag), closest_extension(pdag, np.ones(pdag.shape))
+        assert (found is None) == (not extensions)
+        assert found is None or any(np.array_equal(found, dag) for dag in extensions)
+        assert found is None or np.array_equal(found, closest)
+        assert is_dag(closest)
+        assert np.array_equal(skeleton(closest), skeleton(pdag))
+        assert closest[arrows].all() or not is_dag(arrows)
+
+
+@laws
+@given(dags(1, most=8))
+def test_a_class_survives_extension(graphs: list[IntArray]) -> None:
+    cpdag = dag_to_cpdag(graphs[0])
+    dag = consistent_extension(cpdag)
+    assert dag is not None
+    assert is_dag(dag)
+    np.testing.assert_array_equal(dag_to_cpdag(dag), cpdag)
+    np.testing.assert_array_equal(meek(pattern(graphs[0])), cpdag)
+
+
+@laws
+@given(digraphs(), st.integers(0, 99))
+def test_meek_turns_no_arrow_and_closes_no_cycle(adjacency: IntArray, seed: int) -> None:
+    """Whatever the PDAG, consistent or not; what is left undirected does not change any more."""
+    arrows = np.triu(adjacency, k=1) | np.tril(adjacency & ~adjacency.T, k=-1)
+    free = np.random.default_rng(seed).integers(0, 2, size=arrows.shape) * skeleton(arrows)
+    arrows[(free | free.T) == 1] = 0
+    pdag = arrows - np.triu(free | free.T)
+    closed = meek(pdag)
+    assert closed[pdag == ARROW].all()
+    np.testing.assert_array_equal(skeleton(closed), skeleton(pdag))
+    np.testing.assert_array_equal(meek(closed), closed)
+    assert is_dag(closed == ARROW) == is_dag(arrows)
 
 
 @laws

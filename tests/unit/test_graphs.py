@@ -3,7 +3,17 @@ import pytest
 
 from dagora.arrays import IntArray
 from dagora.errors import InputError, NumericalError
-from dagora.graphs import break_cycles, dag_to_cpdag, is_dag, skeleton, threshold, topological_order
+from dagora.graphs import (
+    break_cycles,
+    closest_extension,
+    consistent_extension,
+    dag_to_cpdag,
+    is_dag,
+    meek,
+    skeleton,
+    threshold,
+    topological_order,
+)
 
 
 def graph(d: int, *edges: tuple[int, int]) -> IntArray:
@@ -126,3 +136,85 @@ def test_dag_to_cpdag(dag: IntArray, expected: IntArray) -> None:
 def test_dag_to_cpdag_refuses_a_cycle() -> None:
     with pytest.raises(InputError, match="cycle"):
         dag_to_cpdag(graph(2, (0, 1), (1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("pdag", "expected"),
+    [
+        # Rule 1: 2 -> 1 would be a v-structure 0 -> 1 <- 2.
+        (cpdag(3, [(0, 1)], [(1, 2)]), cpdag(3, [(0, 1), (1, 2)], [])),
+        # Rule 2: 2 -> 0 would close 0 -> 1 -> 2 -> 0.
+        (cpdag(3, [(0, 1), (1, 2)], [(0, 2)]), cpdag(3, [(0, 1), (1, 2), (0, 2)], [])),
+        # Rule 3: 3 -> 0 would force 1 -> 0 <- 2 (rule 2 twice), which is a v-structure.
+        (
+            cpdag(4, [(1, 3), (2, 3)], [(0, 1), (0, 2), (0, 3)]),
+            cpdag(4, [(1, 3), (2, 3), (0, 3)], [(0, 1), (0, 2)]),
+        ),
+        # Rule 4: 3 -> 0 would force 0 -> 1 (rule 1), and 1 -> 2 -> 3 -> 0 -> 1 is a cycle.
+        (
+            cpdag(4, [(1, 2), (2, 3)], [(0, 1), (0, 2), (0, 3)]),
+            cpdag(4, [(1, 2), (2, 3), (0, 3)], [(0, 1), (0, 2)]),
+        ),
+    ],
+)
+def test_meek_has_each_of_the_four_rules(pdag: IntArray, expected: IntArray) -> None:
+    """In each example the premises of one rule hold, and of no other."""
+    given = pdag.copy()
+    np.testing.assert_array_equal(meek(pdag), expected)
+    np.testing.assert_array_equal(pdag, given)
+
+
+def test_meek_goes_on_from_its_own_arrows() -> None:
+    chain = cpdag(5, [(4, 3)], [(0, 1), (1, 2), (2, 3)])
+    np.testing.assert_array_equal(meek(chain), graph(5, (4, 3), (3, 2), (2, 1), (1, 0)))
+
+
+def test_meek_takes_the_first_of_two_contradictory_conclusions() -> None:
+    # 0 -> 1 - 2 <- 3: rule 1 asks for 1 -> 2 and for 2 -> 1.
+    np.testing.assert_array_equal(meek(cpdag(4, [(0, 1), (3, 2)], [(1, 2)])), cpdag(4, [(0, 1), (3, 2), (1, 2)], []))
+
+
+def test_meek_closes_no_cycle() -> None:
+    # Rule 1 asks for 3 -> 0 over 4 -> 3, and 0 -> 1 -> 2 -> 3 for the contrary.
+    pdag = cpdag(5, [(0, 1), (1, 2), (2, 3), (4, 3)], [(0, 3)])
+    np.testing.assert_array_equal(meek(pdag), pdag)
+
+
+def test_consistent_extension_makes_the_lowest_index_the_first_sink() -> None:
+    dag = consistent_extension(cpdag(3, [], [(0, 1), (1, 2)]))
+    np.testing.assert_array_equal(dag, graph(3, (1, 0), (2, 1)))
+
+
+@pytest.mark.parametrize(
+    "pdag",
+    [
+        cpdag(4, [], [(0, 1), (1, 2), (2, 3), (0, 3)]),  # a square without a diagonal: some corner is a collider
+        cpdag(4, [(0, 1), (3, 2)], [(1, 2)]),  # 1 -> 2 and 2 -> 1 are both colliders
+        graph(3, (0, 1), (1, 2), (2, 0)),
+        graph(2, (0, 1), (1, 0)),
+    ],
+)
+def test_a_contradictory_pdag_has_no_consistent_extension(pdag: IntArray) -> None:
+    assert consistent_extension(pdag) is None
+
+
+def test_closest_extension_undoes_the_weakest_arrow_of_a_cycle_only() -> None:
+    # 2 -> 0 is the weakest on the cycle; 2 -> 3 is weaker, but on none.
+    strength = np.zeros((4, 4))
+    strength[[0, 1, 2, 2], [1, 2, 0, 3]] = [3.0, -2.0, 1.0, 0.1]
+    dag = closest_extension(strength != 0, strength)
+    np.testing.assert_array_equal(dag, graph(4, (0, 1), (1, 2), (0, 2), (2, 3)))
+
+
+def test_closest_extension_adds_no_more_v_structures_than_needed() -> None:
+    # The square needs a collider (here 0); the path 4 - 5 - 6 needs none, whatever the order of its vertices.
+    dag = closest_extension(cpdag(7, [], [(0, 1), (1, 2), (2, 3), (0, 3), (4, 5), (5, 6)]), np.zeros((7, 7)))
+    np.testing.assert_array_equal(dag, graph(7, (1, 0), (3, 0), (2, 1), (3, 2), (5, 4), (6, 5)))
+
+
+def test_extensions_of_a_large_sparse_class_are_quick() -> None:
+    random = np.random.default_rng(0)
+    dag = np.triu(random.random((500, 500)) < 0.008, k=1)
+    extended = consistent_extension(dag_to_cpdag(dag))
+    assert extended is not None
+    np.testing.assert_array_equal(dag_to_cpdag(extended), dag_to_cpdag(dag))

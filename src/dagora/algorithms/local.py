@@ -1,33 +1,35 @@
 """Baselines in which every site learns alone: voting (Na and Yang 2010) and averaging, as the paper compares them.
 
     1. server sends "learn"
-    2. site: W_k from its own rows by the learner; its edges are the entries above the threshold
+    2. site: the learner's answer from its own rows
     3. the total of what the rule needs reaches the server: edges (0/1) and their weights, or all weights
     4. voting: the edges that more than half of the sites found;  averaging: the mean weights above the threshold
 
+A learner of equivalence classes (PC, GES, BOSS) votes for both directions of an edge that it leaves undirected, and an
+edge with a majority for both is undirected in the answer.
+
 What leaves a site: its graph (voting) or its weights (averaging), as summands of a total, and whether its
-solver finished.  The pooled oracle is averaging over one site that holds all rows.
+solver finished.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dagora.arrays import FloatArray
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.federated.message import Message
 from dagora.federated.protocol import Estimate, Summand, Total
-from dagora.learners.notears import Learner
+from dagora.graphs import ARROW, UNDIRECTED, closest_extension
+from dagora.learners.base import Learned, turned_weights
 
 
 @dataclass(frozen=True)
 class LocalSite:
     """Learns from its own moments, centred by its own mean."""
 
-    learner: Learner
-    lam: float
-    threshold: float
+    learn: Callable[[Moments], Learned]
     voting: bool
 
     def init(self, data: Moments) -> Moments:
@@ -36,14 +38,15 @@ class LocalSite:
 
     def local_update(self, state: Moments, message: Message) -> tuple[Moments, Summand]:
         """Learn alone; answer with what the rule adds up."""
-        learned = self.learner(state.covariance, self.lam)
+        learned = self.learn(state)
         counts = {"sites": np.array(1.0), "unfinished": np.array(float(len(learned.warnings) > 0))}
         if not self.voting:
             return state, {"weights": learned.weights, **counts}
-        edges = np.abs(learned.weights) > self.threshold
-        return state, {
-            "votes": edges.astype(np.float64), "weights": np.where(edges, learned.weights, 0.0), **counts
-        }  # fmt: skip
+        edges, weights = learned.edges, learned.weights
+        if learned.cpdag is not None:
+            edges = _both_ways(learned.cpdag)
+            weights = turned_weights(state.covariance, learned.edges, weights)
+        return state, {"votes": edges.astype(np.float64), "weights": np.where(edges, weights, 0.0), **counts}
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,10 @@ class LocalState:
 
 @dataclass(frozen=True)
 class LocalServer:
-    """Combines graphs by `voting` or by averaging their weights."""
+    """Combines graphs by `voting` (on classes, if the learner gives such), or by averaging weights."""
 
     voting: bool
+    classes: bool
     threshold: float
 
     def init(self) -> LocalState:
@@ -86,8 +90,27 @@ class LocalServer:
             return Estimate(mean, np.abs(mean) > self.threshold, mean, warnings)
         votes = state.total["votes"]
         # An edge's weight is its mean over the sites that voted for it.
-        return Estimate(weights / np.maximum(votes, 1.0), votes > sites / 2.0, votes, warnings)
+        weights = weights / np.maximum(votes, 1.0)
+        edges = votes > sites / 2.0
+        if not self.classes:
+            return Estimate(weights, edges, votes, warnings)
+        pdag = _pdag(edges)
+        return Estimate(weights, closest_extension(pdag, votes) == ARROW, votes, warnings, cpdag=pdag)
+
+
+def _both_ways(cpdag: IntArray) -> BoolArray:
+    """Arrows, and undirected edges in both directions."""
+    lines = cpdag == UNDIRECTED
+    both: BoolArray = (cpdag == ARROW) | lines | lines.T
+    return both
+
+
+def _pdag(edges: BoolArray) -> IntArray:
+    """The opposite: an edge in both directions is undirected."""
+    both = edges & edges.T
+    pdag: IntArray = np.where(edges & ~both, ARROW, 0) + np.where(np.triu(both), UNDIRECTED, 0)
+    return pdag
 
 
 def _unfinished(count: float, sites: float) -> tuple[str, ...]:
-    return (f"at {count:.0f} of {sites:.0f} sites the solver stopped before its tolerance",) if count else ()
+    return (f"at {count:.0f} of {sites:.0f} sites the learner gave a warning",) if count else ()

@@ -1,83 +1,155 @@
-"""From a method's name and a preset to the two halves of an algorithm."""
+"""From a method's name and options to the two halves of an algorithm."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
+from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
-from dagora.learners.notears import Learner, notears, notears_path
+from dagora.learners.base import LearnerOptions
+from dagora.learners.golem import EQUAL_LAM, UNEQUAL_LAM
+from dagora.learners.registry import LEARNERS, SCORES, with_names
 from dagora.models.linear import LinearModel
 
 MODELS = ("linear",)
-METHODS = ("admm", "voting", "average", "pooled")
+METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
-NOTEARS_LAMBDA = 0.1  # as in NOTEARS' public code
-PAPER_LAMBDA = 0.01  # Appendix B, for ADMM
+DEFAULT_LEARNER = "boss"  # of method "covariance": the best in any units (docs/learners.md)
+ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True}  # lam as in NOTEARS' public code
+ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked to do.  Refuses what it does not know, by name."""
+    """What a run is asked to do; None leaves an option to its default.  Refuses what it does not know, by name."""
 
-    model: str
-    method: str
-    preset: str
-    lam: float | None
-    threshold: float
-    intercept: bool
+    model: str = "linear"
+    method: str = "admm"
+    preset: str = "default"
+    learner: str | None = None
+    lam: float | None = None
+    threshold: float | None = None
+    score: str | None = None
+    penalty: float | None = None
+    alpha: float | None = None
+    polish: bool | None = None
+    intercept: bool | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
         _known("method", self.method, METHODS)
         _known("preset", self.preset, PRESETS)
-        for name, value in (("lam", self.penalty), ("threshold", self.threshold)):
-            if not 0.0 <= value < float("inf"):
-                raise InputError(f"{name}: must be a finite number, 0 or more")
-        if self.intercept and (self.method, self.preset) != ("admm", "paper"):
-            raise InputError("intercept: only with method 'admm' and preset 'paper'; leave it out")
+        if self.learner is not None:
+            _known("learner", self.learner, tuple(LEARNERS))
+        self._check_combination()
+        heeded = self._defaults()
+        for name, value in asdict(self).items():
+            if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
+                raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
+        _check_values(self.effective)
 
     @property
-    def penalty(self) -> float:
-        """lam, or the preset's."""
-        if self.lam is not None:
-            return self.lam
-        return PAPER_LAMBDA if (self.method, self.preset) == ("admm", "paper") else NOTEARS_LAMBDA
+    def effective(self) -> Mapping[str, Any]:
+        """The options that count in this run, with their defaults filled in."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: given.get(name, default) for name, default in self._defaults().items()}
 
     @property
-    def learner(self) -> Learner:
-        """What a site that learns alone uses.
+    def settings(self) -> dict[str, Any]:
+        """All that was decided, for the result."""
+        chosen = {"model": self.model, "method": self.method, "preset": self.preset}
+        if self.method != "admm":
+            chosen["learner"] = self.chosen_learner
+        return chosen | dict(self.effective)
 
-        The published NOTEARS is too slow on sites with few rows, so that only the pooled oracle of the paper's
-        preset uses it; elsewhere the path solves the same problem.
+    @property
+    def chosen_learner(self) -> str:
+        """Of totals, of pooled rows or of single sites."""
+        if self.learner is not None:
+            return self.learner
+        return DEFAULT_LEARNER if (self.method, self.preset) == ("covariance", "default") else "notears"
+
+    @property
+    def learner_options(self) -> LearnerOptions:
+        """The same, as learners take it.
+
+        The published NOTEARS is too slow on sites with few rows, so that only the paper's preset on all rows uses it;
+        elsewhere the path solves the same problem.
         """
-        return notears if (self.method, self.preset) == ("pooled", "paper") else notears_path
+        published = self.preset == "paper" and self.method in ("covariance", "pooled")
+        return LearnerOptions(**self.effective, published=published)
+
+    def _defaults(self) -> Mapping[str, Any]:
+        if self.method == "admm":
+            return ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS
+        defaults = dict(LEARNERS[self.chosen_learner].defaults)
+        if self.chosen_learner == "golem":
+            defaults["lam"] = UNEQUAL_LAM if self.score == "likelihood" else EQUAL_LAM
+        if self.preset == "paper":
+            defaults["polish"] = self.method in ("voting", "average")  # the path ends with it; see learner_options
+        return defaults
+
+    def _check_combination(self) -> None:
+        if self.method == "admm" and self.learner is not None:
+            raise InputError("learner: method 'admm' has its own; leave it out, or choose another method")
+        if self.preset == "paper" and self.method != "admm" and self.chosen_learner != "notears":
+            raise InputError(f"preset: 'paper' is NOTEARS; leave it out with learner {self.chosen_learner!r}")
+        if self.method == "average" and "threshold" not in LEARNERS[self.chosen_learner].defaults:
+            raise InputError(
+                f"method: 'average' needs weights that can be averaged; learner {self.chosen_learner!r} gives "
+                "equivalence classes: use 'voting'"
+            )
+
+    def _who(self) -> str:
+        if self.method != "admm":
+            return f"learner {self.chosen_learner!r}"
+        return f"method 'admm' with preset {self.preset!r}"
 
 
-def build(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
-    """The algorithm for d variables."""
-    if options.method != "admm":
-        voting = options.method == "voting"
-        return Algorithm(
-            LocalSite(options.learner, options.penalty, options.threshold, voting),
-            LocalServer(voting, options.threshold),
-        )
+def build(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, Any]:
+    """The algorithm for these variables."""
+    if options.method == "admm":
+        return _admm(options, len(names))
+    learn = with_names(LEARNERS[options.chosen_learner].learner, options.learner_options, names)
+    if options.method in ("covariance", "pooled"):
+        return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
+    voting, classes = options.method == "voting", "threshold" not in options.effective
+    threshold = float(options.effective.get("threshold", 0.0))
+    return Algorithm(LocalSite(learn, voting), LocalServer(voting, classes, threshold))
+
+
+def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
+    chosen = options.effective
     if options.preset == "paper":
-        model = LinearModel(no_self_loops=False, intercept=options.intercept)
+        model = LinearModel(no_self_loops=False, intercept=chosen["intercept"])
         consensus = Consensus(global_mean=False, by_rows=False, memory=1)
-        schedule: Any = PaperSchedule(lam=options.penalty)
+        schedule: Any = PaperSchedule(lam=chosen["lam"])
     else:
         model = LinearModel()
         consensus = Consensus(global_mean=True, by_rows=True, memory=5)
-        schedule = PathSchedule(lam=options.penalty)
-    server = AdmmServer(d, model.shape(d), consensus, schedule, options.threshold)
+        schedule = PathSchedule(lam=chosen["lam"], polish=chosen["polish"])
+    server = AdmmServer(d, model.shape(d), consensus, schedule, chosen["threshold"])
     return Algorithm(AdmmSite(model, consensus), server)
 
 
 def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"{option}: there is no {value!r}; choose from {', '.join(choices)}")
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name in ("lam", "threshold") and not 0.0 <= value < float("inf"):
+            raise InputError(f"{name}: must be a finite number, 0 or more")
+        if name == "penalty" and not 0.0 < value < float("inf"):
+            raise InputError("penalty: must be a finite number above 0")
+        if name == "alpha" and not 0.0 < value < 1.0:
+            raise InputError("alpha: must lie between 0 and 1")
+        if name == "score":
+            _known("score", value, SCORES)

@@ -128,6 +128,7 @@ class PathSchedule:
     tolerance: float = 1e-2
     final_tolerance: float = 1e-3
     most_polishes: int = 4
+    polish: bool = True  # step 3
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
@@ -147,9 +148,12 @@ class PathSchedule:
             trusted=1 if stumbled else plan.trusted + 1,
         )
         # A first look at reversals needs no more than the stages' tolerance.
-        bound = self.tolerance if plan.allowed is None or plan.polishes == 0 else self.final_tolerance
+        first_look = self.polish and plan.polishes == 0
+        bound = self.tolerance if plan.allowed is None or first_look else self.final_tolerance
         if residual > bound and plan.rounds < self.most_rounds(plan):
             return plan
+        if plan.allowed is not None and not self.polish:
+            return replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
         if plan.allowed is not None:
             return self._polish(plan, plan.allowed, W, B, Z, metric)
         plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from dagora.arrays import BoolArray, FloatArray
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.federated.message import Message
 
 Summand: TypeAlias = Mapping[str, FloatArray]
@@ -33,6 +33,7 @@ class Estimate:
     strength: FloatArray  # which edge is the weaker one, should a cycle have to be broken
     warnings: tuple[str, ...] = ()
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
+    cpdag: IntArray | None = None  # the equivalence class, where directions were not all identified
 
 
 class SitePart(Protocol[Data_contra, SiteState]):

@@ -2,11 +2,12 @@
 
     min over W of  tr((I - W)' S (I - W)) / 2 + lam |W|_1    subject to   W is a DAG
 
-`notears` is the published method (Zheng et al. 2018): trace exponential, augmented Lagrangian, L-BFGS-B, l1 by
-splitting.  `notears_path` follows the log-determinant's path (solvers/path.py), then polishes the order.
+`notears_published` is the method of Zheng et al. (2018): trace exponential, augmented Lagrangian, L-BFGS-B, l1 by
+splitting.  `notears_path` follows the log-determinant's path (solvers/path.py).  Either can end with a polish of the
+order (solvers/polish.py).  Collinear columns and few rows are no obstacle: the l1 penalty chooses among equal fits.
+Heeds `lam`, `threshold`, `published` and `polish`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +15,16 @@ import scipy.optimize
 
 from dagora.acyclicity import trace_exponential, walk_weights
 from dagora.arrays import FloatArray
+from dagora.data.moments import Moments
 from dagora.graphs import order_of
+from dagora.learners.base import Learned, LearnerOptions
 from dagora.solvers.path import path_ended, path_penalty
 from dagora.solvers.polish import polish
 from dagora.solvers.proximal import minimise_l1
 
 
 @dataclass(frozen=True)
-class Learned:
+class Solution:
     """Weights before thresholding, and what the user should know of how the solver ended."""
 
     weights: FloatArray
@@ -30,12 +33,22 @@ class Learned:
 
 _NOTHING = 1e-28  # a variance below this share of the largest is rounding
 
-Learner = Callable[[FloatArray, float], Learned]  # from covariance and lam
+
+def notears(moments: Moments, options: LearnerOptions) -> Learned:
+    """Solve, and take the weights above the threshold for edges."""
+    S, lam = moments.covariance, options.lam
+    if options.published:
+        found = notears_published(S, lam)
+        if options.polish:
+            found = _polished(S, found.weights, lam)
+    else:
+        found = notears_path(S, lam, search=options.polish)
+    return Learned(found.weights, np.abs(found.weights) > options.threshold, warnings=found.warnings)
 
 
-def notears(
+def notears_published(
     S: FloatArray, lam: float, *, h_tolerance: float = 1e-8, most_penalty: float = 1e16, outer: int = 100
-) -> Learned:
+) -> Solution:
     """Augmented Lagrangian of Zheng et al. (2018), their Algorithm 1 with rho from 1, growth 10, progress 1/4."""
     d = len(S)
     W, h = np.zeros((d, d)), np.inf
@@ -51,7 +64,7 @@ def notears(
         alpha += rho * h
         if h <= h_tolerance or rho >= most_penalty:
             break
-    return Learned(W, () if h <= h_tolerance else (f"h(W) is still {h:.1e}: W is not close to a DAG",))
+    return Solution(W, () if h <= h_tolerance else (f"h(W) is still {h:.1e}: W is not close to a DAG",))
 
 
 def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, rho: float) -> FloatArray:
@@ -77,23 +90,30 @@ def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, 
     return (halves[: d * d] - halves[d * d :]).reshape(d, d)
 
 
-def notears_path(S: FloatArray, lam: float, *, tolerance: float = 1e-6) -> Learned:
-    """Stages of growing mu h(W), then a local search over orders from the one that they settled: h(W) = 0 exactly."""
+def notears_path(S: FloatArray, lam: float, *, search: bool = True, tolerance: float = 1e-6) -> Solution:
+    """Stages of growing mu h(W), then the order that they settled, improved by `search`: h(W) = 0 exactly."""
     d = len(S)
     variances = np.diag(S)
     W = np.zeros((d, d))
     varies = variances > _NOTHING * variances.max()
     if not varies.all():  # at a site with few rows: such a column has no edges there
+        if varies.sum() < 2:
+            return Solution(W)
         inner = np.ix_(varies, varies)
-        rest = notears_path(S[inner], lam, tolerance=tolerance) if varies.sum() > 1 else Learned(np.zeros((1, 1)))
-        W[inner] = rest.weights if varies.any() else 0.0
-        return Learned(W, rest.warnings)
+        rest = notears_path(S[inner], lam, search=search, tolerance=tolerance)
+        W[inner] = rest.weights
+        return Solution(W, rest.warnings)
     stage = 0
     while not path_ended(stage, W, variances):
         W = _descend(S, W, lam, path_penalty(stage, variances), 10.0 * tolerance)
         stage += 1
-    found = polish(S, W, order_of(W), lam, tolerance)
-    return Learned(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
+    return _polished(S, W, lam, search=search, tolerance=tolerance)
+
+
+def _polished(S: FloatArray, W: FloatArray, lam: float, *, search: bool = True, tolerance: float = 1e-6) -> Solution:
+    """The lasso in W's order, or in the best one that reversals of edges lead to."""
+    found = polish(S, W, order_of(W), lam, tolerance, search=search)
+    return Solution(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
 
 
 def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float) -> FloatArray:

@@ -30,13 +30,15 @@ class Polished:
     converged: bool
 
 
-def polish(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, tolerance: float = 1e-6) -> Polished:
-    """Reverse the best edge, fit again, until no reversal gains; S needs not be exact."""
+def polish(
+    S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, tolerance: float = 1e-6, *, search: bool = True
+) -> Polished:
+    """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`)."""
     d = len(S)
     converged = True
     for reversals in range(4 * d):
         W, converged = lasso(S, np.eye(d), W * allowed, allowed, lam, tolerance)
-        found = _best_reversal(S, W, allowed, lam)
+        found = _best_reversal(S, W, allowed, lam) if search else None
         if found is None:
             return Polished(W, allowed, reversals, converged)
         allowed = found

@@ -1,0 +1,134 @@
+"""Best order score search (Andrews et al. 2023): the DAG of best BIC, sought over orders of the variables.
+
+    1. An order gives a DAG: each variable picks parents among those before it (grow_shrink.py).
+    2. A move takes one variable out of the order and puts it back where the DAG scores best.
+    3. Moves go round the variables until none gains.
+    4. To leave a local optimum, an edge is turned: its head and the ancestors of it that come later than the tail are
+       put before the tail (a tuck; Lam, Andrews and Ramsey 2022), and the variables around are moved.  If that gains,
+       the search goes on at 3; when no edge's turn gains, it ends.
+
+Scores have no units and equivalent DAGs have equal scores, so the answer is an equivalence class, whatever the units.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.data.moments import Moments
+from dagora.graphs import dag_to_cpdag
+from dagora.learners.base import Learned, LearnerOptions, correlations, learned_class
+from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+from dagora.learners.grow_shrink import GrowShrinkTree
+
+Order = list[int]
+
+
+def boss(moments: Moments, options: LearnerOptions) -> Learned:
+    """The class of the best DAG found, and a DAG of it.  Heeds `penalty`."""
+    search = OrderSearch(Bic(moments, options.penalty))
+    order = search.climb(first_order(correlations(moments)))
+    order = search.turn_edges(order)
+    return learned_class(moments, dag_to_cpdag(as_matrix(search.dag(order)[1])))
+
+
+def first_order(R: FloatArray) -> Order:
+    """Variables that the others explain least come first: causes of others rather than their effects."""
+    # A ridge keeps the inverse where rows are few; it leaves the order as it is where they are many.
+    ridge = 1e-6 * np.eye(len(R))
+    order: Order = np.argsort(np.diag(np.linalg.inv(R + ridge)), kind="stable").tolist()
+    return order
+
+
+class OrderSearch:
+    """Orders and the DAGs that they give."""
+
+    def __init__(self, bic: Bic) -> None:
+        self.d = bic.d
+        self._trees = [GrowShrinkTree(bic, child) for child in range(bic.d)]
+
+    def dag(self, order: Order) -> tuple[float, list[Parents]]:
+        """Score and parents of each variable."""
+        allowed, total = 0, 0.0
+        parents: list[Parents] = [frozenset()] * self.d
+        for v in order:
+            score, parents[v] = self._trees[v].parents(allowed)
+            total += score
+            allowed |= 1 << v
+        return total, parents
+
+    def climb(self, order: Order) -> Order:
+        """Move variables until no move gains."""
+        while True:
+            start = order
+            for v in start:
+                order = self.best_move(order, v)
+            if order == start:
+                return order
+
+    def best_move(self, order: Order, v: int) -> Order:
+        """The order with v where the score is best; the same order when no place gains."""
+        trees, bit = self._trees, 1 << v
+        others = [w for w in order if w != v]
+        # At place p, v sees the first p others; those before p do not see v, those from p on do.
+        own, unseen, seen = np.empty(self.d), np.zeros(self.d), np.zeros(self.d)
+        allowed = 0
+        for p, w in enumerate(others):
+            own[p] = trees[v].parents(allowed)[0]
+            unseen[p + 1] = trees[w].parents(allowed)[0]
+            seen[p] = trees[w].parents(allowed | bit)[0]
+            allowed |= 1 << w
+        own[-1] = trees[v].parents(allowed)[0]
+        scores = own + np.cumsum(unseen) + np.cumsum(seen[::-1])[::-1]
+        best = float(scores.max())
+        if best <= scores[order.index(v)] + NEGLIGIBLE:
+            return order
+        place = int(np.argmax(scores > best - NEGLIGIBLE))  # the first of equals, so that rounding does not choose
+        return [*others[:place], v, *others[place:]]
+
+    def turn_edges(self, order: Order) -> Order:
+        """Turn edges, one at a time, as long as one of the turns gains."""
+        best, parents = self.dag(order)
+        while True:
+            for candidate in self._turns(order, as_matrix(parents) != 0):
+                if self.dag(candidate)[0] > best + NEGLIGIBLE:
+                    break
+            else:
+                return order
+            order = self.climb(candidate)
+            best, parents = self.dag(order)
+
+    def _turns(self, order: Order, edges: BoolArray) -> Iterator[Order]:
+        ancestors = _ancestors(order, edges)
+        joined = edges | edges.T
+        for head in order:
+            for tail in np.flatnonzero(edges[:, head]).tolist():
+                turned = _tuck(order, tail, head, ancestors[head])
+                for v in [head, tail, *np.flatnonzero(joined[head] | joined[tail]).tolist()]:
+                    turned = self.best_move(turned, v)
+                yield turned
+
+
+def as_matrix(parents: list[Parents]) -> IntArray:
+    """Adjacency of a DAG given by the parents of each variable."""
+    dag = np.zeros((len(parents), len(parents)), dtype=np.int64)
+    for child, chosen in enumerate(parents):
+        dag[list(chosen), child] = 1
+    return dag
+
+
+def _ancestors(order: Order, edges: BoolArray) -> list[set[int]]:
+    """Of each variable, itself included."""
+    found: list[set[int]] = [set() for _ in order]
+    for v in order:
+        found[v] = {v}.union(*(found[p] for p in np.flatnonzero(edges[:, v])))
+    return found
+
+
+def _tuck(order: Order, tail: int, head: int, ancestors: set[int]) -> Order:
+    """Put the head, and the ancestors of it that lie between, before the tail."""
+    first, last = order.index(tail), order.index(head)
+    between = order[first + 1 : last + 1]
+    forward = [v for v in between if v in ancestors]
+    rest = [v for v in between if v not in ancestors]
+    return [*order[:first], *forward, tail, *rest, *order[last + 1 :]]

@@ -1,0 +1,167 @@
+"""Greedy equivalence search (Chickering 2002) with the BIC: forward by insertions, then backward by deletions.
+
+The state is a CPDAG.  An operator inserts or deletes one edge between x and y in some members of the class:
+
+    Insert(x, y, C): x, y not joined; C a clique of y's neighbours that contains those joined to x; every semi-directed
+        way from y to x passes through C.                     Gain: s(y | Pa + C + x) - s(y | Pa + C)
+    Delete(x, y, C): x - y or x -> y; C a clique of y's neighbours that are joined to x.
+                                                              Gain: s(y | Pa + C - x) - s(y | (Pa + C) + x)
+
+(C is NA + T, or NA - H, in Chickering's notation.)  For one y and one clique C all x are scored at once.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import numpy as np
+
+from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.data.moments import Moments
+from dagora.errors import NumericalError
+from dagora.graphs import ARROW, UNDIRECTED, consistent_extension, dag_to_cpdag
+from dagora.learners.base import Learned, LearnerOptions, learned_class
+from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+
+Operator = tuple[float, int, int, Parents]  # gain, x, y, C
+
+
+def ges(moments: Moments, options: LearnerOptions) -> Learned:
+    """The CPDAG at which neither phase gains, and a DAG of it.  Heeds `penalty`."""
+    d = len(moments.mean)
+    bic = Bic(moments, options.penalty)
+    state = Pattern(np.zeros((d, d), dtype=np.int64))
+    state = climb(bic, state, insertions, insert)
+    state = climb(bic, state, deletions, delete)
+    return learned_class(moments, state.cpdag)
+
+
+class Pattern:
+    """A CPDAG with the neighbourhoods that operators ask for."""
+
+    def __init__(self, cpdag: IntArray) -> None:
+        self.cpdag = cpdag
+        arrows, lines = cpdag == ARROW, cpdag == UNDIRECTED
+        lines = lines | lines.T
+        self.joined: BoolArray = arrows | arrows.T | lines
+        self.parents = [frozenset(np.flatnonzero(column).tolist()) for column in arrows.T]
+        self.children = [frozenset(np.flatnonzero(row).tolist()) for row in arrows]
+        self.neighbours = [frozenset(np.flatnonzero(row).tolist()) for row in lines]
+
+    def cliques(self, among: Parents) -> Iterator[Parents]:
+        """All cliques of the given vertices, the empty one first, small ones before large ones."""
+        members = sorted(among)
+        for size in range(len(members) + 1):
+            found = False
+            for chosen in combinations(members, size):
+                if all(self.joined[a, b] for a, b in combinations(chosen, 2)):
+                    found = True
+                    yield frozenset(chosen)
+            if not found:  # a larger clique would contain one of this size
+                return
+
+    def way(self, start: int, goal: int, blocked: Parents) -> bool:
+        """Whether a semi-directed way (along arrows and lines) leads from start to goal outside `blocked`."""
+        seen, waiting = {start, *blocked}, [start]
+        while waiting:
+            vertex = waiting.pop()
+            for following in self.children[vertex] | self.neighbours[vertex]:
+                if following == goal:
+                    return True
+                if following not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+        return False
+
+    def changed_since(self, earlier: "Pattern") -> set[int]:
+        """Vertices whose operators have to be scored again: those with another edge, and their neighbours."""
+        moved = np.flatnonzero((self.cpdag != earlier.cpdag).any(axis=0) | (self.cpdag != earlier.cpdag).any(axis=1))
+        touched = set(moved.tolist())
+        return touched.union(*(self.neighbours[v] | earlier.neighbours[v] for v in touched))
+
+
+Operators = Callable[[Bic, Pattern, int], list[Operator]]
+Apply = Callable[[Pattern, Operator], IntArray | None]
+
+
+def climb(bic: Bic, state: Pattern, operators: Operators, apply: Apply) -> Pattern:
+    """Apply the best valid operator until none gains."""
+    known = [operators(bic, state, y) for y in range(bic.d)]
+    while True:
+        following = _best_step(known, state, apply)
+        if following is None:
+            return state
+        for y in following.changed_since(state):
+            known[y] = operators(bic, following, y)
+        state = following
+
+
+def _best_step(known: list[list[Operator]], state: Pattern, apply: Apply) -> Pattern | None:
+    # A way between distant vertices can open or close at any step, so validity is asked last, best gain first.
+    for operator in sorted((o for some in known for o in some), key=lambda o: (-o[0], o[1], o[2], sorted(o[3]))):
+        cpdag = apply(state, operator)
+        if cpdag is not None:
+            return Pattern(cpdag)
+    return None
+
+
+def insertions(bic: Bic, state: Pattern, y: int) -> list[Operator]:
+    """Insertions of an edge into y that gain, cliques checked, ways not yet."""
+    neighbours = state.neighbours[y]
+    near = sorted(neighbours)
+    found: list[Operator] = []
+    for clique in state.cliques(neighbours):
+        gains: FloatArray = bic.gains(y, state.parents[y] | clique)
+        left_out = [v for v in near if v not in clique]
+        fits = (gains > NEGLIGIBLE) & ~state.joined[y] & ~state.joined[left_out].any(axis=0)
+        found += [(float(gains[x]), int(x), y, clique) for x in np.flatnonzero(fits)]
+    return found
+
+
+def insert(state: Pattern, operator: Operator) -> IntArray | None:
+    """The class after an insertion, or None if a way from y to x is open."""
+    _, x, y, clique = operator
+    if state.way(y, x, clique):
+        return None
+    pdag = state.cpdag.copy()
+    pdag[x, y] = ARROW
+    for t in clique:
+        if not state.joined[t, x]:
+            _orient(pdag, t, y)
+    return _class_of(pdag)
+
+
+def deletions(bic: Bic, state: Pattern, y: int) -> list[Operator]:
+    """Deletions of an edge into y, or of a line at y, that gain."""
+    found: list[Operator] = []
+    for x in state.neighbours[y] | state.parents[y]:
+        shared = frozenset(v for v in state.neighbours[y] if state.joined[v, x])
+        for clique in state.cliques(shared):
+            others = (state.parents[y] | clique) - {x}
+            gain = bic.local(y, others) - bic.local(y, others | {x})
+            if gain > NEGLIGIBLE:
+                found.append((gain, x, y, clique))
+    return found
+
+
+def delete(state: Pattern, operator: Operator) -> IntArray | None:
+    """The class after a deletion; always valid, since the clique was checked."""
+    _, x, y, clique = operator
+    pdag = state.cpdag.copy()
+    pdag[x, y] = pdag[y, x] = 0
+    for h in state.neighbours[y] - clique:
+        if state.joined[h, x]:
+            _orient(pdag, y, h)
+            if h in state.neighbours[x]:
+                _orient(pdag, x, h)
+    return _class_of(pdag)
+
+
+def _orient(pdag: IntArray, source: int, target: int) -> None:
+    pdag[source, target], pdag[target, source] = ARROW, 0
+
+
+def _class_of(pdag: IntArray) -> IntArray:
+    dag = consistent_extension(pdag)
+    if dag is None:
+        raise NumericalError("a valid operator has left no DAG")
+    return dag_to_cpdag(dag)

@@ -1,0 +1,151 @@
+"""GOLEM (Ng, Ghassami and Zhang 2020): a Gaussian likelihood with soft penalties in place of the DAG constraint.
+
+    min over W of  f(W) - log|det(I - W)| + lam |W|_1 + 5 h(W)          h(W) = tr exp(W o W) - d
+
+With V = (I - W)' S (I - W), f is d/2 log tr V for noise of equal variances ("least-squares", GOLEM-EV), and
+1/2 sum_j log V_jj for any variances ("likelihood", GOLEM-NV, which starts from the solution of GOLEM-EV).
+
+As its authors do, it works on the data in their own units: the likelihood of GOLEM-NV has none, but its l1 penalty,
+h and the threshold have, and GOLEM-EV's equal variances are a statement about units.
+With no more rows than variables both likelihoods are unbounded (with cycles, W can leave no residuals), and so is
+GOLEM-NV's with collinear columns: both are refused.
+Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold` and `score`.
+"""
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from dagora.arrays import FloatArray
+from dagora.data.moments import Moments
+from dagora.errors import InputError
+from dagora.graphs import break_cycles, threshold
+from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations
+
+EQUAL_LAM = 2e-2
+UNEQUAL_LAM = 2e-3
+ACYCLICITY = 5.0  # the authors' lambda_2
+
+_TOLERANCE = 1e-4  # of a slope over the root of its curvature: half its square, 5e-9, is what a step could gain
+_RENEWALS = 10
+
+
+def golem(moments: Moments, options: LearnerOptions) -> Learned:
+    """Minimise, drop weights up to the threshold, then the weakest edges on cycles."""
+    S = moments.covariance
+    equal = options.score == "least-squares"
+    _refuse_unbounded(moments, equal)
+    W = np.zeros(S.shape)
+    varies = np.diag(S) > 0.0  # a column that is constant here has no edges
+    inner = np.ix_(varies, varies)
+    converged = True
+    if varies.sum() > 1:
+        W[inner], converged = minimum(S[inner], options.lam, equal)
+    edges = break_cycles(threshold(W, options.threshold), W)[0] != 0
+    return Learned(W, edges, warnings=() if converged else ("GOLEM stopped before its tolerance was met",))
+
+
+def minimum(S: FloatArray, lam: float, equal: bool) -> tuple[FloatArray, bool]:
+    """W where the objective is least, locally, and whether the descent came to its end."""
+    start = np.zeros(S.shape)
+    if equal:
+        return _descend(S, start, lam, equal=True)
+    return _descend(S, _descend(S, start, EQUAL_LAM, equal=True)[0], lam, equal=False)
+
+
+def smooth(S: FloatArray, W: FloatArray, equal: bool) -> tuple[float, FloatArray]:
+    """The objective without l1, and its gradient; infinite where det(I - W) <= 0, V is rounding or h overflows.
+
+    The set where det(I - W) > 0 holds all DAGs, and -log det is infinite at its border, so nothing is lost by it.
+    """
+    d = len(S)
+    R = np.eye(d) - W
+    outside = np.inf, np.full((d, d), np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):  # a long trial step, which the line search shortens
+        squares = W * W
+        sign, log_determinant = np.linalg.slogdet(R)
+        if sign <= 0.0 or not np.isfinite(squares).all():
+            return outside
+        E = scipy.linalg.expm(squares)
+        SR = S @ R
+        V = (R * SR).sum(axis=0)
+        value = ACYCLICITY * (float(np.trace(E)) - d) - float(log_determinant)
+        left = V.sum() / np.trace(S) if equal else (V / np.diag(S)).min()
+        if not np.isfinite(value) or left <= FLOOR:
+            return outside
+        value += 0.5 * d * float(np.log(V.sum())) if equal else 0.5 * float(np.log(V).sum())
+        gradient = 2.0 * ACYCLICITY * W * E.T + np.linalg.inv(R).T - SR * _precision(V, equal)
+    return value, gradient
+
+
+def _descend(S: FloatArray, W: FloatArray, lam: float, *, equal: bool) -> tuple[FloatArray, bool]:
+    """L-BFGS-B until W is stationary, with the scale renewed: its own test of progress may stop it in a flat place."""
+    for _ in range(_RENEWALS):
+        scale = np.sqrt(_curvature(S, W, equal))
+        W = _lbfgs(S, W, lam, scale, equal)
+        if (_slope(smooth(S, W, equal)[1], W, lam) <= _TOLERANCE * scale).all():
+            return W, True
+    return W, False
+
+
+def _lbfgs(S: FloatArray, W: FloatArray, lam: float, scale: FloatArray, equal: bool) -> FloatArray:
+    """One run on W = (U+ - U-) / scale, both >= 0, so that l1 is smooth.
+
+    The scale evens out the curvatures of the entries, which differ with the units and the variances of parents.
+    Proximal gradient steps (solvers/proximal.py) need more evaluations here: the likelihood is ill-conditioned.
+    """
+    d = len(S)
+    c = scale.ravel()
+    price = lam / c
+    # A trial outside the domain: higher than any point passed, but finite, so that the line search can interpolate.
+    rejected = smooth(S, W, equal)[0] + lam * float(np.abs(W).sum()) + 1.0, np.zeros(2 * d * d)
+
+    def objective(halves: FloatArray) -> tuple[float, FloatArray]:
+        up, down = halves[: d * d], halves[d * d :]
+        value, gradient = smooth(S, ((up - down) / c).reshape(d, d), equal)
+        if not np.isfinite(value):
+            return rejected
+        slope = gradient.ravel() / c
+        return value + float(price @ (up + down)), np.concatenate([price + slope, price - slope])
+
+    start = W.ravel() * c
+    upper = np.where(np.eye(d, dtype=bool).ravel(), 0.0, np.inf)
+    solution = scipy.optimize.minimize(
+        objective,
+        np.concatenate([np.maximum(start, 0.0), np.maximum(-start, 0.0)]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=scipy.optimize.Bounds(np.zeros(2 * d * d), np.concatenate([upper, upper])),
+        options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-12, "gtol": 1e-6},
+    )
+    halves = np.asarray(solution.x, dtype=np.float64)
+    return ((halves[: d * d] - halves[d * d :]) / c).reshape(d, d)
+
+
+def _slope(gradient: FloatArray, W: FloatArray, lam: float) -> FloatArray:
+    """How steeply the objective with l1 falls in each entry off the diagonal: zero at a minimum."""
+    slope = np.where(W != 0.0, np.abs(gradient + lam * np.sign(W)), np.maximum(np.abs(gradient) - lam, 0.0))
+    np.fill_diagonal(slope, 0.0)
+    return slope
+
+
+def _curvature(S: FloatArray, W: FloatArray, equal: bool) -> FloatArray:
+    """About the diagonal of the Hessian of `smooth`, from the parts that are never negative."""
+    R = np.eye(len(S)) - W
+    precision = _precision((R * (S @ R)).sum(axis=0), equal)
+    E = scipy.linalg.expm(W * W)
+    curvature: FloatArray = np.diag(S)[:, None] * precision + np.linalg.inv(R).T ** 2 + 2.0 * ACYCLICITY * E.T
+    return curvature
+
+
+def _precision(V: FloatArray, equal: bool) -> FloatArray:
+    """One over the noise variances, as the residual variances V estimate them."""
+    return np.full(V.shape, len(V) / V.sum()) if equal else 1.0 / V
+
+
+def _refuse_unbounded(moments: Moments, equal: bool) -> None:
+    """Where some variables determine another, the likelihood has no maximum."""
+    if moments.n <= len(moments.mean):
+        raise InputError("learner 'golem' needs more rows than variables; use 'notears' or 'boss'")
+    if not equal:
+        correlations(moments)  # names collinear columns

@@ -1,0 +1,65 @@
+"""Grow-shrink trees (Andrews et al. 2023): the parents of one variable for any set of allowed ones, cached.
+
+Greedy growth adds the allowed parent that gains most until none gains; greedy shrinking then takes away whoever costs
+more than he gives.  Allowed sets differ little from one call to the next, so the steps of growth are kept in a tree:
+a node is a set of parents in the order in which they came, with its candidates, best first.
+"""
+
+import numpy as np
+
+from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+
+
+class _Node:
+    """Parents so far, their score, and (once asked for) candidates, following nodes and the shrunk parents."""
+
+    __slots__ = ("candidates", "following", "gains", "mask", "parents", "score", "shrunk")
+
+    def __init__(self, parents: Parents, score: float) -> None:
+        self.parents, self.score = parents, score
+        self.candidates: list[int] | None = None
+        self.gains: list[float] = []
+        self.mask = 0  # of the candidates, as bits
+        self.following: dict[int, _Node] = {}
+        self.shrunk: tuple[float, Parents] | None = None
+
+
+class GrowShrinkTree:
+    """Answers of one variable."""
+
+    def __init__(self, bic: Bic, child: int) -> None:
+        self._bic, self._child = bic, child
+        self._root = _Node(frozenset(), bic.local(child, frozenset()))
+
+    def parents(self, allowed: int) -> tuple[float, Parents]:
+        """Score and parents within the allowed set, whose bit x says whether x is allowed."""
+        node = self._root
+        while True:
+            candidates = node.candidates if node.candidates is not None else self._find_candidates(node)
+            if not node.mask & allowed:
+                break
+            place, x = next((place, x) for place, x in enumerate(candidates) if allowed >> x & 1)
+            following = node.following.get(x)
+            if following is None:
+                following = node.following[x] = _Node(node.parents | {x}, node.score + node.gains[place])
+            node = following
+        if node.shrunk is None:
+            node.shrunk = self._shrink(node.score, node.parents)
+        return node.shrunk
+
+    def _find_candidates(self, node: _Node) -> list[int]:
+        gains = self._bic.gains(self._child, node.parents)
+        worthy = np.flatnonzero(gains > NEGLIGIBLE)
+        best_first = worthy[np.argsort(-gains[worthy], kind="stable")]
+        node.candidates, node.gains = best_first.tolist(), gains[best_first].tolist()
+        node.mask = sum(1 << x for x in node.candidates)
+        return node.candidates
+
+    def _shrink(self, score: float, parents: Parents) -> tuple[float, Parents]:
+        while parents:
+            shorter = self._bic.without_each(self._child, parents)
+            weakest = max(shorter, key=shorter.__getitem__)
+            if shorter[weakest] <= score + NEGLIGIBLE:
+                break
+            score, parents = shorter[weakest], parents - {weakest}
+        return score, parents

@@ -1,0 +1,51 @@
+"""The learners by name: which options each heeds, and with which defaults."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagora.data.moments import Moments
+from dagora.data.wording import listing
+from dagora.errors import InputError
+from dagora.learners.base import CollinearError, Learned, Learner, LearnerOptions
+from dagora.learners.boss import boss
+from dagora.learners.exact import exact
+from dagora.learners.ges import ges
+from dagora.learners.golem import golem
+from dagora.learners.notears import notears
+from dagora.learners.pc import pc
+
+SCORES = ("least-squares", "likelihood")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A learner, and the options that it heeds with their defaults."""
+
+    learner: Learner
+    defaults: Mapping[str, Any]
+
+
+LEARNERS = {
+    "boss": Entry(boss, {"penalty": 2.0}),
+    "ges": Entry(ges, {"penalty": 1.0}),
+    "exact": Entry(exact, {"penalty": 1.0}),
+    "pc": Entry(pc, {"alpha": 0.05}),
+    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True}),
+    "golem": Entry(golem, {"lam": None, "threshold": 0.3, "score": "least-squares"}),
+}
+
+
+def with_names(learner: Learner, options: LearnerOptions, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
+    """The learner as algorithms call it: from moments; what it says of columns, it says by name."""
+
+    def learn(moments: Moments) -> Learned:
+        try:
+            return learner(moments, options)
+        except CollinearError as error:
+            columns = listing([names[j] for j in error.columns], most=6)
+            raise InputError(
+                f"columns {columns} determine each other by a linear relation; remove one, or use learner 'notears'"
+            ) from error
+
+    return learn
