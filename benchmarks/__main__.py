@@ -1,11 +1,23 @@
-"""Run benchmarks by name: python -m benchmarks [accuracy|paper|one_site|speed|scaling|memory|all] [--runs N]."""
+"""Run benchmarks by name: python -m benchmarks accuracy totals ... [--runs N], or all."""
 
 import argparse
 import importlib
 
 from benchmarks import tables
 
-NAMES = ("accuracy", "paper", "one_site", "speed", "scaling", "memory")
+NAMES = (
+    "accuracy",
+    "paper",
+    "one_site",
+    "speed",
+    "scaling",
+    "memory",
+    "totals",
+    "equal_variances",
+    "score_search",
+    "networks",
+    "large",
+)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from dagora.metrics import evaluate
 METHODS = {
     "ADMM (default)": {"method": "admm"},
     "ADMM (paper)": {"method": "admm", "preset": "paper"},
+    "one total (NOTEARS)": {"method": "covariance", "learner": "notears"},
     "voting": {"method": "voting"},
     "averaging": {"method": "average"},
     "pooled (oracle)": {"method": "pooled"},

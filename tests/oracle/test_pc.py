@@ -1,28 +1,14 @@
 """PC against causal-learn, which has rows where we have moments."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 from dagora import simulate
-from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.graphs import is_dag, skeleton
 from dagora.learners.base import LearnerOptions
 from dagora.learners.pc import pc
-
-
-def causal_learn(X: FloatArray, alpha: float = 0.05) -> IntArray:
-    """Their PDAG, in our notation: at [i, j] they have -1 for a tail at i and 1 for an arrowhead at i."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        search = pytest.importorskip("causallearn.search.ConstraintBased.PC")
-        ends = search.pc(X, alpha, "fisherz", stable=True, uc_rule=0, uc_priority=2, show_progress=False).G.graph
-    arrows = (ends == -1) & (ends.T == 1)
-    lines = np.triu((ends == -1) & (ends.T == -1))
-    pdag: IntArray = arrows.astype(np.int64) - lines
-    return pdag
+from tests.peers import causal_learn_pc
 
 
 @pytest.mark.parametrize(("d", "edges", "n"), [(10, 15, 500), (10, 15, 100), (15, 45, 300)])
@@ -36,7 +22,7 @@ def test_marks_agree_with_causal_learn(d: int, edges: int, n: int) -> None:
     joined = different = 0
     for seed in range(20):
         _, (X,) = simulate(d, edges, n, 1, seed=seed, noise="gaussian-unequal")
-        ours, theirs = pc(Moments.of_rows(X), LearnerOptions()).cpdag, causal_learn(X)
+        ours, theirs = pc(Moments.of_rows(X), LearnerOptions()).cpdag, causal_learn_pc(X)
         assert ours is not None
         np.testing.assert_array_equal(skeleton(ours), skeleton(theirs))
         differs = (ours != theirs) | (ours != theirs).T

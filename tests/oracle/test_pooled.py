@@ -59,7 +59,7 @@ def test_path_mostly_ends_at_the_best_dag(d: int) -> None:
 def test_a_stage_of_the_path_ends_stationary(mu: float) -> None:
     d = 5
     S = random_covariance(d, 0)
-    W = _descend(S, np.zeros((d, d)), LAM, mu, 1e-9)
+    W = _descend(S, np.zeros((d, d)), LAM, mu, 1e-9, renewals=20)
 
     def smooth(V: FloatArray) -> float:
         R = np.eye(d) - V

@@ -16,7 +16,20 @@ SMALL: dict[str, dict[str, Any]] = {
     "speed": {"CELLS": ((5, 2),)},
     "scaling": {"D": (5, 50, 200), "K": (1, 8, 512), "ROUNDS": 6, "WIDTH": 5},
     "memory": {"FILES": 2, "ROWS": 500, "D": 4},
+    "totals": {"D": 5, "K": 3, "N": 60},
+    "score_search": {"D": (5,), "N": 100, "K": 2},
+    "equal_variances": {"D": (5,), "N": 60, "K": 2},
+    "networks": {"NETWORKS": ("small",), "N": 200},
+    "large": {"D": 10, "N": 100, "K": 2},
 }
+
+
+SMALL_NETWORK = """
+{"nodes": ["a", "b", "c"], "arcs": [["a", "b"]], "cpds": {
+  "a": {"coefficients": {"(Intercept)": [3.0]}, "variance": [2.0], "parents": []},
+  "b": {"coefficients": {"(Intercept)": [0.0], "a": [1.5]}, "variance": [0.5], "parents": ["a"]},
+  "c": {"coefficients": {"(Intercept)": [-1.0]}, "variance": [100.0], "parents": []}}}
+"""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "paper"])  # 64 local solves a seed
@@ -25,6 +38,9 @@ def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     for constant, value in SMALL[name].items():
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    if name == "networks":
+        (tmp_path / "small.json").write_text(SMALL_NETWORK)
+        monkeypatch.setattr(module, "folder", lambda: tmp_path)
     module.main(2, 1)
     text = (tmp_path / f"{name}.md").read_text()
     assert f"python -m benchmarks {name}" in text

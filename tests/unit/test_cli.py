@@ -91,6 +91,30 @@ def test_json_is_one_object(data: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_learn_says_which_directions_are_open(data: Path, tmp_path: Path) -> None:
+    sites, chosen = sorted(data.glob("site-*.csv")), ("--method", "covariance", "--learner", "boss")
+    report = json.loads(dagora("learn", *sites, *chosen, "--json", cwd=tmp_path).stdout)
+    assert report["settings"]["learner"] == "boss"
+    undirected = {frozenset(pair) for pair in report["undirected"]}
+    pairs = [frozenset((edge["source"], edge["target"])) for edge in report["edges"]]
+    assert 0 < len(undirected) < len(pairs)
+    assert undirected < set(pairs)
+    done = dagora("learn", *sites, *chosen, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    heading, *lines = [line for line in done.stdout.splitlines() if line.startswith(("┃", "│"))]
+    assert heading.strip("┃ ").split(" ┃ ")[-1].strip() == "direction"
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    shown = {frozenset(row[:2]): row[3] for row in cells}
+    assert shown == {pair: "either way" if pair in undirected else "->" for pair in pairs}
+    assert f"{len(undirected)} edges fit the data either way" in done.stdout
+
+
+def test_learners_of_weights_leave_no_direction_open(data: Path, tmp_path: Path) -> None:
+    sites, chosen = sorted(data.glob("site-*.csv")), ("--method", "covariance", "--learner", "notears")
+    assert json.loads(dagora("learn", *sites, *chosen, "--json", cwd=tmp_path).stdout)["undirected"] == []
+    assert "either way" not in dagora("learn", *sites, *chosen, cwd=tmp_path).stdout
+
+
 def test_same_seed_same_files(data: Path, tmp_path: Path) -> None:
     dagora(*SIMULATE, "--out", "again", cwd=tmp_path)
     for path in data.iterdir():
@@ -104,7 +128,7 @@ def test_demo_compares_methods_and_draws(tmp_path: Path) -> None:
     done = dagora("demo", "--d", 6, "--n", 120, "--sites", 3, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["methods"]
-    assert [row["method"].split()[0] for row in rows] == ["ADMM", "ADMM", "voting", "averaging", "pooled"]
+    assert [row["method"].split()[0] for row in rows] == ["ADMM", "ADMM", "one", "voting", "averaging", "pooled"]
     assert (tmp_path / "demo-output" / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -173,6 +197,14 @@ def test_data_from_which_nothing_can_be_learned(case: str, tmp_path: Path) -> No
     [
         ["learn"],
         ["learn", "good.csv", "--method", "nonsense"],
+        ["learn", "good.csv", "--method", "covariance", "--learner", "nonsense"],
+        ["learn", "good.csv", "--learner", "boss"],
+        ["learn", "good.csv", "--method", "covariance", "--lam", "0.1"],
+        ["learn", "good.csv", "--method", "covariance", "--penalty", "0"],
+        ["learn", "good.csv", "--method", "covariance", "--no-polish"],
+        ["learn", "good.csv", "--method", "voting", "--learner", "pc", "--alpha", "1"],
+        ["learn", "good.csv", "--method", "average", "--learner", "ges"],
+        ["learn", "good.csv", "--method", "pooled", "--learner", "golem", "--score", "x"],
         ["learn", "good.csv", "--lam", "-1"],
         ["learn", "good.csv", "--lam", "text"],
         ["learn", "good.csv", "--intercept"],

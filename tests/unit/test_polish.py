@@ -16,7 +16,8 @@ from dagora.federated.run import run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag
 from dagora.models.linear import LinearModel
-from dagora.solvers.polish import lasso, polish
+from dagora.solvers.lasso import lasso
+from dagora.solvers.polish import polish
 from dagora.transport.in_process import InProcess
 from tests.helpers import best_dag, covariance, penalised_loss, random_covariance, regression
 
@@ -34,7 +35,7 @@ def random_order(d: int, seed: int) -> BoolArray:
 def test_lasso_is_one_regression_a_column(seed: int) -> None:
     d = 6
     S, free = random_covariance(d, seed), random_order(d, seed)
-    W, converged = lasso(S, np.eye(d), np.zeros((d, d)), free, LAM, 1e-10)
+    W, converged = lasso(S, np.eye(d), np.zeros((d, d)), free, LAM)
     assert converged
     gradient = S @ (W - np.eye(d))
     active = W != 0.0
@@ -51,7 +52,7 @@ def test_lasso_takes_any_targets() -> None:
     S, variables = random_covariance(4, 0), [2, 0, 2]
     free = np.ones((4, 3), dtype=bool)
     free[variables, range(3)] = False
-    W, _ = lasso(S, np.eye(4)[:, variables], np.zeros((4, 3)), free, LAM, 1e-10)
+    W, _ = lasso(S, np.eye(4)[:, variables], np.zeros((4, 3)), free, LAM)
     for column, j in enumerate(variables):
         others = [i for i in range(4) if i != j]
         np.testing.assert_allclose(W[others, column], regression(S, j, others, LAM)[0], atol=1e-6)
@@ -61,7 +62,7 @@ def test_lasso_takes_any_targets() -> None:
 def test_polish_never_rises_and_follows_an_order(seed: int) -> None:
     d = 7
     S, allowed = random_covariance(d, seed), random_order(d, seed)
-    start, _ = lasso(S, np.eye(d), np.zeros((d, d)), allowed, LAM, 1e-8)
+    start, _ = lasso(S, np.eye(d), np.zeros((d, d)), allowed, LAM)
     found = polish(S, start, allowed, LAM)
     assert found.converged
     assert penalised_loss(S, found.W, LAM) <= penalised_loss(S, start, LAM) + 1e-8

@@ -21,7 +21,7 @@ from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.federated.message import Message
 from dagora.federated.protocol import Estimate, Summand, Total
-from dagora.graphs import ARROW, UNDIRECTED, closest_extension
+from dagora.graphs import ARROW, UNDIRECTED, closest_extension, consistent_extension
 from dagora.learners.base import Learned, turned_weights
 
 
@@ -95,6 +95,8 @@ class LocalServer:
         if not self.classes:
             return Estimate(weights, edges, votes, warnings)
         pdag = _pdag(edges)
+        if consistent_extension(pdag) is None:
+            warnings += ("no DAG has the edges and v-structures that won the vote and no others; some were turned",)
         return Estimate(weights, closest_extension(pdag, votes) == ARROW, votes, warnings, cpdag=pdag)
 
 

@@ -15,7 +15,6 @@ from dagora.learners.base import FLOOR, correlations, most_parents
 
 Parents = frozenset[int]
 
-NEGLIGIBLE = 1e-6  # a smaller difference of scores, which are log-likelihoods, is rounding between equal models
 _DETERMINED = 10.0 * FLOOR  # a variable of which parents leave less adds nothing to them
 
 
@@ -31,6 +30,8 @@ class Bic:
             # Some variables then determine others: few parents, and a trace of noise of their own for all.
             self.most_parents = most_parents(moments.n, self.d)
             R = R + FLOOR * np.eye(self.d)
+        # A smaller difference of scores is rounding between equal models; scores are log-likelihoods, and grow as n d.
+        self.negligible = max(1e-6, 1e-12 * moments.n * self.d)
         self._R = R
         self._known: dict[tuple[int, Parents], float] = {}
 

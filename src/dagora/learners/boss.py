@@ -6,6 +6,8 @@
     4. To leave a local optimum, an edge is turned: its head and the ancestors of it that come later than the tail are
        put before the tail (a tuck; Lam, Andrews and Ramsey 2022), and the variables around are moved.  If that gains,
        the search goes on at 3; when no edge's turn gains, it ends.
+    5. Small problems, where it costs little, are searched from other orders as well, and the best DAG is taken.
+    6. Edges whose deletion gains go, as in the second phase of GES: with that the answer is right in the limit.
 
 Scores have no units and equivalent DAGs have equal scores, so the answer is an equivalence class, whatever the units.
 """
@@ -18,7 +20,8 @@ from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.graphs import dag_to_cpdag
 from dagora.learners.base import Learned, LearnerOptions, correlations, learned_class
-from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+from dagora.learners.bic import Bic, Parents
+from dagora.learners.ges import backward
 from dagora.learners.grow_shrink import GrowShrinkTree
 
 Order = list[int]
@@ -26,10 +29,19 @@ Order = list[int]
 
 def boss(moments: Moments, options: LearnerOptions) -> Learned:
     """The class of the best DAG found, and a DAG of it.  Heeds `penalty`."""
-    search = OrderSearch(Bic(moments, options.penalty))
-    order = search.climb(first_order(correlations(moments)))
-    order = search.turn_edges(order)
-    return learned_class(moments, dag_to_cpdag(as_matrix(search.dag(order)[1])))
+    bic = Bic(moments, options.penalty)
+    search = OrderSearch(bic)
+    ends = [search.turn_edges(search.climb(start)) for start in starts(correlations(moments))]
+    dag = max((search.dag(order) for order in ends), key=lambda scored: scored[0])[1]
+    return learned_class(moments, backward(bic, dag_to_cpdag(as_matrix(dag))))
+
+
+def starts(R: FloatArray) -> Iterator[Order]:
+    """The first order, and for up to 50 variables others at random, the more the fewer variables (always the same)."""
+    yield first_order(R)
+    rng = np.random.default_rng(0)
+    for _ in range(100 // len(R) - 1):
+        yield rng.permutation(len(R)).tolist()
 
 
 def first_order(R: FloatArray) -> Order:
@@ -44,7 +56,7 @@ class OrderSearch:
     """Orders and the DAGs that they give."""
 
     def __init__(self, bic: Bic) -> None:
-        self.d = bic.d
+        self.d, self._negligible = bic.d, bic.negligible
         self._trees = [GrowShrinkTree(bic, child) for child in range(bic.d)]
 
     def dag(self, order: Order) -> tuple[float, list[Parents]]:
@@ -81,9 +93,11 @@ class OrderSearch:
         own[-1] = trees[v].parents(allowed)[0]
         scores = own + np.cumsum(unseen) + np.cumsum(seen[::-1])[::-1]
         best = float(scores.max())
-        if best <= scores[order.index(v)] + NEGLIGIBLE:
+        if best <= scores[order.index(v)] + self._negligible:
             return order
-        place = int(np.argmax(scores > best - NEGLIGIBLE))  # the first of equals, so that rounding does not choose
+        place = int(
+            np.argmax(scores > best - self._negligible)
+        )  # the first of equals, so that rounding does not choose
         return [*others[:place], v, *others[place:]]
 
     def turn_edges(self, order: Order) -> Order:
@@ -91,7 +105,7 @@ class OrderSearch:
         best, parents = self.dag(order)
         while True:
             for candidate in self._turns(order, as_matrix(parents) != 0):
-                if self.dag(candidate)[0] > best + NEGLIGIBLE:
+                if self.dag(candidate)[0] > best + self._negligible:
                     break
             else:
                 return order

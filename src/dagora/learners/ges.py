@@ -20,7 +20,7 @@ from dagora.data.moments import Moments
 from dagora.errors import NumericalError
 from dagora.graphs import ARROW, UNDIRECTED, consistent_extension, dag_to_cpdag
 from dagora.learners.base import Learned, LearnerOptions, learned_class
-from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+from dagora.learners.bic import Bic, Parents
 
 Operator = tuple[float, int, int, Parents]  # gain, x, y, C
 
@@ -31,8 +31,12 @@ def ges(moments: Moments, options: LearnerOptions) -> Learned:
     bic = Bic(moments, options.penalty)
     state = Pattern(np.zeros((d, d), dtype=np.int64))
     state = climb(bic, state, insertions, insert)
-    state = climb(bic, state, deletions, delete)
-    return learned_class(moments, state.cpdag)
+    return learned_class(moments, backward(bic, state.cpdag))
+
+
+def backward(bic: Bic, cpdag: IntArray) -> IntArray:
+    """The second phase alone: delete edges of a class while that gains."""
+    return climb(bic, Pattern(cpdag), deletions, delete).cpdag
 
 
 class Pattern:
@@ -112,7 +116,7 @@ def insertions(bic: Bic, state: Pattern, y: int) -> list[Operator]:
     for clique in state.cliques(neighbours):
         gains: FloatArray = bic.gains(y, state.parents[y] | clique)
         left_out = [v for v in near if v not in clique]
-        fits = (gains > NEGLIGIBLE) & ~state.joined[y] & ~state.joined[left_out].any(axis=0)
+        fits = (gains > bic.negligible) & ~state.joined[y] & ~state.joined[left_out].any(axis=0)
         found += [(float(gains[x]), int(x), y, clique) for x in np.flatnonzero(fits)]
     return found
 
@@ -138,7 +142,7 @@ def deletions(bic: Bic, state: Pattern, y: int) -> list[Operator]:
         for clique in state.cliques(shared):
             others = (state.parents[y] | clique) - {x}
             gain = bic.local(y, others) - bic.local(y, others | {x})
-            if gain > NEGLIGIBLE:
+            if gain > bic.negligible:
                 found.append((gain, x, y, clique))
     return found
 

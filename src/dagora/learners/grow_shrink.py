@@ -7,7 +7,7 @@ a node is a set of parents in the order in which they came, with its candidates,
 
 import numpy as np
 
-from dagora.learners.bic import NEGLIGIBLE, Bic, Parents
+from dagora.learners.bic import Bic, Parents
 
 
 class _Node:
@@ -49,7 +49,7 @@ class GrowShrinkTree:
 
     def _find_candidates(self, node: _Node) -> list[int]:
         gains = self._bic.gains(self._child, node.parents)
-        worthy = np.flatnonzero(gains > NEGLIGIBLE)
+        worthy = np.flatnonzero(gains > self._bic.negligible)
         best_first = worthy[np.argsort(-gains[worthy], kind="stable")]
         node.candidates, node.gains = best_first.tolist(), gains[best_first].tolist()
         node.mask = sum(1 << x for x in node.candidates)
@@ -59,7 +59,7 @@ class GrowShrinkTree:
         while parents:
             shorter = self._bic.without_each(self._child, parents)
             weakest = max(shorter, key=shorter.__getitem__)
-            if shorter[weakest] <= score + NEGLIGIBLE:
+            if shorter[weakest] <= score + self._bic.negligible:
                 break
             score, parents = shorter[weakest], parents - {weakest}
         return score, parents

@@ -31,6 +31,7 @@ class Solution:
     warnings: tuple[str, ...] = ()
 
 
+_ON_THE_WAY = 1e-3  # tolerance of the path's stages, which need only show the way: the last word is the polish's
 _NOTHING = 1e-28  # a variance below this share of the largest is rounding
 
 
@@ -90,33 +91,33 @@ def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, 
     return (halves[: d * d] - halves[d * d :]).reshape(d, d)
 
 
-def notears_path(S: FloatArray, lam: float, *, search: bool = True, tolerance: float = 1e-6) -> Solution:
+def notears_path(S: FloatArray, lam: float, *, search: bool = True) -> Solution:
     """Stages of growing mu h(W), then the order that they settled, improved by `search`: h(W) = 0 exactly."""
     d = len(S)
     variances = np.diag(S)
     W = np.zeros((d, d))
     varies = variances > _NOTHING * variances.max()
+    if varies.sum() < 2:
+        return Solution(W)
     if not varies.all():  # at a site with few rows: such a column has no edges there
-        if varies.sum() < 2:
-            return Solution(W)
         inner = np.ix_(varies, varies)
-        rest = notears_path(S[inner], lam, search=search, tolerance=tolerance)
+        rest = notears_path(S[inner], lam, search=search)
         W[inner] = rest.weights
         return Solution(W, rest.warnings)
     stage = 0
     while not path_ended(stage, W, variances):
-        W = _descend(S, W, lam, path_penalty(stage, variances), 10.0 * tolerance)
+        W = _descend(S, W, lam, path_penalty(stage, variances), _ON_THE_WAY)
         stage += 1
-    return _polished(S, W, lam, search=search, tolerance=tolerance)
+    return _polished(S, W, lam, search=search)
 
 
-def _polished(S: FloatArray, W: FloatArray, lam: float, *, search: bool = True, tolerance: float = 1e-6) -> Solution:
+def _polished(S: FloatArray, W: FloatArray, lam: float, *, search: bool = True) -> Solution:
     """The lasso in W's order, or in the best one that reversals of edges lead to."""
-    found = polish(S, W, order_of(W), lam, tolerance, search=search)
-    return Solution(found.W, () if found.converged else ("the last descent stopped before its tolerance was met",))
+    found = polish(S, W, order_of(W), lam, search=search)
+    return Solution(found.W, () if found.converged else ("the search over orders did not come to its end",))
 
 
-def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float) -> FloatArray:
+def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float, renewals: int = 3) -> FloatArray:
     """Minimise loss + lam |W|_1 + mu h; the metric, which knows the cycles' curvature, is renewed now and then."""
     identity = np.eye(len(S))
     free = identity == 0.0
@@ -129,9 +130,9 @@ def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: flo
         return 0.5 * float((R * SR).sum()) + mu * h, 2.0 * mu * W * walks.T - SR
 
     bound = tolerance * float(np.linalg.norm(variances))
-    for _ in range(10):
+    for _ in range(renewals):
         metric = variances + 2.0 * mu * walk_weights(W)[0].T
-        minimum = minimise_l1(smooth, W, lam, metric, free, bound, 100)
+        minimum = minimise_l1(smooth, W, lam, metric, free, bound, 60)
         W = minimum.W
         if minimum.converged:
             break

@@ -5,7 +5,8 @@
 A descent along a smooth path ends in a minimum that depends on rounding where two directions of an edge are nearly as
 good; a minimum over reversals does not.  To reverse i -> j, the vertices that descend from neither come first, j and i
 next, all others last.  Only the columns of i and j of W change (j loses its parents among i's descendants), so one
-batched lasso over two columns a candidate scores all candidates at once.
+batched lasso over two columns a candidate scores all candidates at once; what one reversal leaves as it was, the next
+search finds in a table.
 """
 
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.proximal import minimise_l1
+from dagora.solvers.lasso import lasso
 
 _EFFECT = 0.05
-_ROUGH = 1e-4  # tolerance when candidates are compared
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
+
+
+Known = dict[tuple[int, bytes], float]  # variable and free parents: the least penalised loss
 
 
 @dataclass(frozen=True)
@@ -30,37 +33,23 @@ class Polished:
     converged: bool
 
 
-def polish(
-    S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, tolerance: float = 1e-6, *, search: bool = True
-) -> Polished:
+def polish(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, *, search: bool = True) -> Polished:
     """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`)."""
     d = len(S)
-    converged = True
-    for reversals in range(4 * d):
-        W, converged = lasso(S, np.eye(d), W * allowed, allowed, lam, tolerance)
-        found = _best_reversal(S, W, allowed, lam) if search else None
+    identity = np.eye(d)
+    known: Known = {}
+    reversals = 0
+    while search and reversals < 4 * d:
+        W, _ = lasso(S, identity, W * allowed, allowed, lam)
+        found = _best_reversal(S, W, allowed, lam, known)
         if found is None:
-            return Polished(W, allowed, reversals, converged)
-        allowed = found
-    return Polished(W * allowed, allowed, 4 * d, False)
+            break
+        allowed, reversals = found, reversals + 1
+    W, converged = lasso(S, identity, W * allowed, allowed, lam)
+    return Polished(W, allowed, reversals, converged and reversals < 4 * d)
 
 
-def lasso(
-    S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, lam: float, tolerance: float
-) -> tuple[FloatArray, bool]:
-    """min over W, zero where not free, of tr(W'SW)/2 - tr(W'S targets) + lam |W|_1: one regression a column."""
-    metric = np.broadcast_to(np.diag(S)[:, None], W.shape)
-    cross = S @ targets
-
-    def smooth(W: FloatArray) -> tuple[float, FloatArray]:
-        SW = S @ W
-        return float((W * (0.5 * SW - cross)).sum()), SW - cross
-
-    minimum = minimise_l1(smooth, W, lam, metric, free, tolerance * float(np.linalg.norm(metric)), 1000)
-    return minimum.W, minimum.converged
-
-
-def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float) -> BoolArray | None:
+def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, known: Known) -> BoolArray | None:
     """The order after the reversal that lowers the score most, or None."""
     d = len(S)
     descends = _descendants(W != 0)
@@ -73,14 +62,27 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float)
     gains_parent[targets, np.arange(len(sources))] = True
     free = np.hstack([spared, gains_parent])
     variables = np.concatenate([targets, sources])
-    columns, _ = lasso(S, np.eye(d)[:, variables], W[:, variables] * free, free, lam, _ROUGH)
-    new = _scores(S, columns, variables, lam).reshape(2, -1).sum(axis=0)
+    new = _best_scores(S, W, variables, free, lam, known).reshape(2, -1).sum(axis=0)
     old = _scores(S, W, np.arange(d), lam)
     gain = old[sources] + old[targets] - new
     best = int(np.argmax(gain))
     if gain[best] <= _GAIN * float(np.diag(S)[[sources[best], targets[best]]].min()):
         return None
     return _reordered(allowed, sources[best], targets[best], spared[:, best])
+
+
+def _best_scores(
+    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, lam: float, known: Known
+) -> FloatArray:
+    """Least penalised loss of each variable with the parents that are free for it: a lasso for those not known yet."""
+    keys = [(int(variable), column.tobytes()) for variable, column in zip(variables, free.T, strict=True)]
+    first = {key: place for place, key in reversed(list(enumerate(keys)))}
+    new = [place for key, place in first.items() if key not in known]
+    if new:
+        asked, allowed = variables[new], free[:, new]
+        columns, _ = lasso(S, np.eye(len(S))[:, asked], W[:, asked] * allowed, allowed, lam)
+        known.update(zip([keys[place] for place in new], _scores(S, columns, asked, lam).tolist(), strict=True))
+    return np.array([known[key] for key in keys])
 
 
 def _candidates(S: FloatArray, W: FloatArray, lam: float) -> tuple[IntArray, IntArray]:
