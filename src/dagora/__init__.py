@@ -1,5 +1,6 @@
 """Dagora learns the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
 
+from dagora.data.sachs_data import load_sachs
 from dagora.data.simulate import Truth, simulate
 from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError
 from dagora.learn import learn
@@ -18,5 +19,6 @@ __all__ = [
     "__version__",
     "evaluate",
     "learn",
+    "load_sachs",
     "simulate",
 ]

@@ -3,23 +3,33 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.markdown import Markdown
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
 from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.partition import SPLITS
 from dagora.data.simulate import GRAPHS, NOISES, simulate
+from dagora.data.simulate import MODELS as SIMULATED_MODELS
 from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
 from dagora.errors import ConvergenceWarning, DagoraError
+from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS
 from dagora.federated.run import Watcher
 from dagora.files import plain
 from dagora.learn import AGGREGATIONS, learn
@@ -128,7 +138,7 @@ def simulate_command(
     n: Annotated[int, typer.Option("--n", help="Rows over all sites.")] = 256,
     sites: Annotated[int, typer.Option(help="Sites.")] = 8,
     seed: Annotated[int, typer.Option(help="Same seed, same data.")] = 0,
-    model: Annotated[str, typer.Option(help=_choices("How variables depend on others", MODELS))] = "linear",
+    model: Annotated[str, typer.Option(help=_choices("How variables depend on others", SIMULATED_MODELS))] = "linear",
     graph: Annotated[str, typer.Option(help=_choices("Kind of random graph", GRAPHS))] = "er",
     noise: Annotated[str, typer.Option(help=_choices("Distribution of the noise", NOISES))] = "gaussian",
     split: Annotated[str, typer.Option(help=_choices("Sizes of the sites", SPLITS))] = "even",
@@ -209,6 +219,44 @@ def demo_command(
     )
 
 
+@app.command("reproduce")
+def reproduce_command(
+    names: Annotated[
+        list[str], typer.Argument(metavar="FIGURE...", help=_choices("Figures, or .toml files of your own", FIGURES))
+    ],
+    folder: Annotated[Path, typer.Option("--out", help="Folder for tables, figures and the rows of all runs.")] = Path(
+        "reproduction"
+    ),
+    runs: Annotated[int | None, typer.Option(min=1, help="Seeds a setting (30; with --quick 3).")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes at work.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Only settings with up to {QUICK_D} variables.")] = False,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seeds count from here.")] = 0,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--methods", help="A Python file with methods of your own.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Repeat an experiment of the paper: a CSV of all runs, a Markdown table and a figure.
+
+    What is in the folder already is not run again, so that an interrupted run goes on where it stopped.
+
+    Example: dagora reproduce clients-20 --runs 30 --jobs 2
+    """
+    from dagora.experiments.reproduce import reproduce  # matplotlib is slow to import
+
+    count = runs if runs is not None else QUICK_RUNS if quick else 30
+    written: dict[str, list[str]] = {}
+    for name in names:
+        with _counting(name, quiet=as_json) as watch:
+            done = reproduce(name, folder, count, jobs, quick, first_seed, tuple(plugin or ()), watch)
+        written[name] = [str(path) for path in done.paths]
+        if not as_json:
+            out.print(Markdown(done.table))
+            out.print(f"wrote {', '.join(written[name])}", highlight=False, soft_wrap=True)
+    if as_json:
+        _print_json({"files": written})
+
+
 def main() -> None:
     """Run a command; bad input gives one line on stderr and exit code 2."""
     try:
@@ -246,6 +294,21 @@ def _watching(text: str, quiet: bool) -> Iterator[Watcher | None]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(text, total=1.0, round=0)
         yield lambda figures: bar.update(task, completed=figures["done"], round=int(figures["round"]))
+
+
+@contextmanager
+def _counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """The same for work that comes in known pieces: with the time left."""
+    if quiet or not err.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_edges(result: Result) -> None:

@@ -13,6 +13,7 @@ PUBLIC = {
     "__version__",
     "evaluate",
     "learn",
+    "load_sachs",
     "simulate",
 }
 

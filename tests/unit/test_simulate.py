@@ -1,8 +1,16 @@
+import hashlib
+import sys
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+import dagora
+from dagora.arrays import FloatArray
+from dagora.cli import main
+from dagora.data.graph_files import read_graph
 from dagora.data.partition import partition
 from dagora.data.simulate import random_dag, simulate
 from dagora.errors import InputError
@@ -143,16 +151,125 @@ def test_sites_and_split_leave_graph_and_pooled_rows_alone(sites: int, split: An
     np.testing.assert_array_equal(np.concatenate(rows), np.concatenate(same_rows))
 
 
+def test_linear_data_of_a_seed_are_those_of_version_0_1() -> None:
+    # The hash is from 0.1.0 (commit f7ddf8b), by these very lines.  No vertex of this graph has two parents, so each
+    # cell is one product and one sum, and no BLAS can round it otherwise.
+    truth, sites = simulate(d=12, edges=6, n=40, sites=3, seed=12, noise="gaussian-unequal", split="uneven")
+    arrays = (truth.adjacency, truth.weights, truth.noise_variances, *sites)
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    assert digest == "fb0ed80ebfcabf102823e6fd90f9f98e8165f722c7ecd21715707cc7cd10da2a"
+    assert truth.adjacency.sum(axis=0).max() == 1
+    assert (truth.adjacency @ truth.adjacency).any()  # chains, so that the order of the variables counts
+
+
 def test_the_noise_leaves_the_graph_and_weights_alone() -> None:
     unequal, _ = simulate(n=8, noise="gaussian-unequal", seed=2)
     uniform, _ = simulate(n=8, noise="uniform", seed=2)
     np.testing.assert_array_equal(unequal.weights, uniform.weights)
 
 
+# Nonlinear data
+
+
+def noise_of(seed: int, n: int, d: int) -> FloatArray:
+    """Standard Gaussian noise from the fourth of simulate's five streams."""
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[3]).standard_normal((n, d))
+
+
+def test_mlp_rows_follow_the_formula() -> None:
+    # Zheng et al. (2020), Section 5: X_j = sigmoid(X_pa W1) w2 + noise, written out unit by unit.
+    d, n, seed = 6, 30, 3
+    truth, sites = simulate(d=d, edges=9, n=n, sites=2, seed=seed, model="mlp", weight_range=(0.5, 2.0))
+    rows, noise = np.concatenate(sites), noise_of(seed, n, d)
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[1])
+    for child in range(d):
+        parents = np.flatnonzero(truth.adjacency[:, child])
+        W1 = rng.uniform(0.5, 2.0, (len(parents), 100)) * rng.choice([-1.0, 1.0], (len(parents), 100))
+        w2 = rng.uniform(0.5, 2.0, 100) * rng.choice([-1.0, 1.0], 100)
+        expected = noise[:, child]
+        if len(parents):
+            for unit in range(100):
+                activation = sum(rows[:, parent] * W1[i, unit] for i, parent in enumerate(parents))
+                expected = expected + w2[unit] / (1 + np.exp(-activation))
+        np.testing.assert_allclose(rows[:, child], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_mlp_truth_has_a_one_for_every_edge_and_the_graph_of_the_linear_model() -> None:
+    truth, sites = simulate(d=7, edges=8, n=20, sites=4, seed=2, model="mlp")
+    linear, _ = simulate(d=7, edges=8, n=20, sites=4, seed=2)
+    assert [site.shape for site in sites] == [(5, 7)] * 4
+    assert truth.weights.dtype == np.float64
+    np.testing.assert_array_equal(truth.weights, truth.adjacency)
+    np.testing.assert_array_equal(truth.adjacency, linear.adjacency)
+
+
+def test_mlp_data_depend_on_the_seed_alone() -> None:
+    def pooled(sites: int, split: str, seed: int) -> FloatArray:
+        return np.concatenate(simulate(d=8, n=60, sites=sites, seed=seed, model="mlp", split=split)[1])
+
+    np.testing.assert_array_equal(pooled(4, "even", 5), pooled(4, "even", 5))
+    np.testing.assert_array_equal(pooled(4, "even", 5), pooled(7, "uneven", 5))
+    assert not np.array_equal(pooled(4, "even", 5), pooled(4, "even", 6))
+
+
+def test_mlp_roots_are_noise_alone() -> None:
+    truth, sites = simulate(d=8, edges=6, n=50, sites=1, seed=1, model="mlp")
+    roots = truth.adjacency.sum(axis=0) == 0
+    unmoved = (sites[0] == noise_of(1, 50, 8)).all(axis=0)
+    np.testing.assert_array_equal(unmoved, roots)
+
+
+def test_a_parent_s_square_tells_of_an_mlp_child_and_of_no_linear_one() -> None:
+    # Sigmoids are odd about their value at 0, so a symmetric parent would hide their curvature: exponential noise.
+    assert square_s_t_values("mlp").max() > 10
+    assert square_s_t_values("linear").max() < 5
+
+
+def square_s_t_values(model: str) -> FloatArray:
+    """For each only child of a root: the t value of the root's square in a regression on root and square."""
+    values = []
+    for seed in range(8):
+        truth, sites = simulate(d=2, edges=1, n=2000, sites=1, seed=seed, model=model, noise="exponential")
+        parent, child = np.argwhere(truth.adjacency)[0]
+        x, y = sites[0][:, parent], sites[0][:, child]
+        design = np.column_stack([np.ones_like(x), x, x**2])
+        coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
+        variance = np.var(y - design @ coefficients) * np.linalg.inv(design.T @ design)[2, 2]
+        values.append(abs(coefficients[2]) / np.sqrt(variance))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "gaussian-unequal", "exponential", "gumbel", "uniform"])
+def test_mlp_noise_is_of_the_kind_asked_for(noise: str) -> None:
+    # The streams are separate, so the roots, which are noise alone, are those of the linear model.
+    truth, mlp = simulate(d=9, edges=6, n=40, sites=1, seed=1, model="mlp", noise=noise, noise_scale=0.7)
+    same, linear = simulate(d=9, edges=6, n=40, sites=1, seed=1, noise=noise, noise_scale=0.7)
+    roots = truth.adjacency.sum(axis=0) == 0
+    np.testing.assert_array_equal(mlp[0][:, roots], linear[0][:, roots])
+    np.testing.assert_array_equal(truth.noise_variances, same.noise_variances)
+
+
+def test_mlp_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["dagora", "simulate", "--model", "mlp", "--d", "5", "--n", "20", "--sites", "2", "--out", str(tmp_path)]
+    with patch.object(sys, "argv", command), pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0, capsys.readouterr().err
+    truth, sites = simulate(d=5, n=20, sites=2, model="mlp")
+    np.testing.assert_array_equal(read_graph(tmp_path / "truth.csv", truth.names).weights, truth.weights)
+    written = np.loadtxt(tmp_path / "site-02.csv", delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(written, sites[1])
+
+
+def test_mlp_is_simulated_but_not_learned() -> None:
+    _, sites = simulate(d=3, n=20, sites=2, model="mlp")
+    with pytest.raises(InputError, match="mlp"):
+        dagora.learn(sites, model="mlp")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "cubic"}, "model='cubic' is unknown; choose one of linear"),
+        ({"model": "cubic"}, "model='cubic' is unknown; choose one of linear, mlp"),
         ({"graph": "ring"}, "er, scale-free, bipartite"),
         ({"noise": "pink"}, "gaussian, gaussian-unequal, exponential, gumbel, uniform"),
         ({"split": "half"}, "even, uneven, few"),

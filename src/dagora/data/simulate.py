@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import pi
 
 import numpy as np
+from scipy.special import expit
 
 from dagora.arrays import FloatArray, IntArray
 from dagora.data.partition import partition
@@ -12,12 +13,15 @@ from dagora.errors import InputError
 from dagora.graphs import topological_order
 
 UNEQUAL_VARIANCES = (0.5, 2.0)
-MODELS = ("linear",)
+HIDDEN_UNITS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The model behind simulated rows: weights[i, j] is the effect of variable i on variable j."""
+    """The model behind simulated rows: weights[i, j] is the effect of variable i on variable j.
+
+    Of model "mlp" it is 1 for every edge: a nonlinear effect has no single weight.
+    """
 
     weights: FloatArray
     adjacency: IntArray
@@ -41,10 +45,12 @@ def simulate(
 ) -> tuple[Truth, list[FloatArray]]:
     """A random DAG with exactly `edges` edges (d by default), and n rows of it divided among the sites.
 
-    `graph`: "er", "scale-free" or "bipartite".  `noise`: "gaussian", "gaussian-unequal" (variances uniform in
-    0.5 to 2, times noise_scale squared), "exponential", "gumbel" (these two not centred, as in NOTEARS) or
-    "uniform" (-noise_scale to noise_scale).  `split`: see `partition`.  The number of sites and the split
-    leave the graph and the pooled rows as they are: only the cuts between the sites move.
+    `model`: "linear", or "mlp", where a variable with parents is its noise plus a random network of 100 sigmoid
+    units whose two layers have weights in the weight_range, of either sign (Zheng et al. 2020).  `graph`: "er",
+    "scale-free" or "bipartite".  `noise`: "gaussian", "gaussian-unequal" (variances uniform in 0.5 to 2, times
+    noise_scale squared), "exponential", "gumbel" (these two not centred, as in NOTEARS) or "uniform"
+    (-noise_scale to noise_scale).  `split`: see `partition`.  The number of sites and the split leave the graph
+    and the pooled rows as they are: only the cuts between the sites move.
     """
     _check_choice("model", model, MODELS)
     _check_choice("graph", graph, GRAPHS)
@@ -54,10 +60,10 @@ def simulate(
         np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(5)
     )
     adjacency = random_dag(d, edges, graph, graph_rng)
-    weights = _random_weights(adjacency, weight_range, weights_rng)
+    weights, effect = MODELS[model](adjacency, weight_range, weights_rng)
     scales = _noise_scales(d, noise, noise_scale, scales_rng)
     draw, unit_variance = NOISES[noise]
-    rows = _linear_rows(weights, scales * draw(noise_rng, (n, d)))
+    rows = _rows(adjacency, effect, scales * draw(noise_rng, (n, d)))
     names = tuple(f"x{column + 1}" for column in range(d))
     truth = Truth(weights, adjacency, names, noise_variances=unit_variance * scales**2)
     return truth, partition(rows, sites, split, split_rng)
@@ -125,11 +131,39 @@ def _out_degrees(d: int, edges: int, rng: np.random.Generator) -> IntArray:
     return degrees
 
 
-def _random_weights(adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator) -> FloatArray:
+# What the parents' rows add to a child (by its index).
+Effect = Callable[[int, FloatArray], FloatArray]
+
+
+def _linear(
+    adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator
+) -> tuple[FloatArray, Effect]:
+    weights = np.where(adjacency, _random_weights(adjacency.shape, weight_range, rng), 0.0)
+    return weights, lambda child, parents: parents @ weights[adjacency[:, child] == 1, child]
+
+
+def _mlp(adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator) -> tuple[FloatArray, Effect]:
+    """One hidden layer of sigmoid units a child, without bias terms: sigmoid(X_pa W1) w2."""
+    layers = [
+        (_random_weights((parents, HIDDEN_UNITS), weight_range, rng), _random_weights(HIDDEN_UNITS, weight_range, rng))
+        for parents in adjacency.sum(axis=0)
+    ]
+
+    def effect(child: int, parents: FloatArray) -> FloatArray:
+        W1, w2 = layers[child]
+        added: FloatArray = expit(parents @ W1) @ w2
+        return added
+
+    return adjacency.astype(np.float64), effect
+
+
+def _random_weights(
+    shape: int | tuple[int, ...], weight_range: tuple[float, float], rng: np.random.Generator
+) -> FloatArray:
     """Magnitudes uniform in the range, signs by a fair coin."""
-    magnitudes = rng.uniform(*weight_range, size=adjacency.shape)
-    signs = rng.choice([-1.0, 1.0], size=adjacency.shape)
-    return np.where(adjacency, signs * magnitudes, 0.0)
+    magnitudes = rng.uniform(*weight_range, size=shape)
+    signs = rng.choice([-1.0, 1.0], size=shape)
+    return signs * magnitudes
 
 
 def _noise_scales(d: int, noise: str, noise_scale: float, rng: np.random.Generator) -> FloatArray:
@@ -138,12 +172,13 @@ def _noise_scales(d: int, noise: str, noise_scale: float, rng: np.random.Generat
     return np.full(d, noise_scale)
 
 
-def _linear_rows(weights: FloatArray, noise: FloatArray) -> FloatArray:
-    """Solve X = X W + N, a row a sample, parents first."""
+def _rows(adjacency: IntArray, effect: Effect, noise: FloatArray) -> FloatArray:
+    """Each variable is its parents' effect plus its noise, parents first; a root is noise alone."""
     rows = noise.copy()
-    for child in topological_order(weights):
-        parents = np.flatnonzero(weights[:, child])
-        rows[:, child] += rows[:, parents] @ weights[parents, child]
+    for child in topological_order(adjacency):
+        parents = np.flatnonzero(adjacency[:, child])
+        if parents.size:
+            rows[:, child] += effect(child, rows[:, parents])
     return rows
 
 
@@ -153,6 +188,12 @@ GRAPHS: dict[str, tuple[Callable[[int], int], Callable[[int, int, np.random.Gene
     "er": (_most_pairs, _erdos_renyi),
     "scale-free": (_most_pairs, _scale_free),
     "bipartite": (_most_across, _bipartite),
+}
+
+# Each: from a graph, weight_range and a generator to the weights to report and the effect of parents.
+MODELS: dict[str, Callable[[IntArray, tuple[float, float], np.random.Generator], tuple[FloatArray, Effect]]] = {
+    "linear": _linear,
+    "mlp": _mlp,
 }
 
 # Each: a draw with scale 1, and its variance.
