@@ -16,7 +16,6 @@ from dagora.arrays import FloatArray
 from dagora.graphs import threshold, topological_order
 
 NETWORKS, N = ("ecoli70", "magic-niab", "magic-irri", "arth150"), 2000
-PEERS = ["causal-learn BOSS"]
 
 
 def folder() -> Path:
@@ -46,7 +45,7 @@ def sample(network: Path, n: int, seed: int) -> tuple[FloatArray, FloatArray]:
 
 def one(seed: int, network: Path) -> dict[str, Scores]:
     W, X = sample(network, N, seed)
-    return compare(threshold(W, 0.0), X, X, PEERS)
+    return compare(threshold(W, 0.0), X, X, [])
 
 
 def main(runs: int, jobs: int) -> None:
@@ -58,8 +57,7 @@ def main(runs: int, jobs: int) -> None:
         table += rows_of(f"{name}, {d}", over_seeds(one, runs, 1, network))
     publish(
         "networks",
-        f"Learners on totals and a peer on pooled rows: published Gaussian networks, n = {N}, K = 10, {runs} seeds",
+        f"Learners on totals: published Gaussian networks, n = {N}, K = 10, {runs} seeds",
         ["network, d", *HEADER[1:]],
         table,
-        "Peer: causal-learn 0.1.4 with its own defaults, on standardised rows in one place.",
     )

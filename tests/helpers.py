@@ -55,7 +55,9 @@ class Case:
             return {"moments": {"rows": (), "sum": (d,), "squares": (d, d)}}
         once: Shapes = {"sites": (), "unfinished": (), "weights": (d, d)}
         if self.method != "admm":
-            return {"learn": once | {"votes": (d, d)} if self.method == "voting" else once}
+            if self.method == "average":
+                return {"learn": once}
+            return {"learn": once | {"votes": (d, d)} | ({} if self.thresholded else {"joined": (d, d)})}
         counts: Shapes = {"rows": (), "sites": ()}
         if self.preset == "paper":
             rows = d + 1 if self.extra.get("intercept") else d

@@ -47,7 +47,6 @@ def _choices(what: str, names: Iterable[str]) -> str:
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
-Threshold = Annotated[float, typer.Option(help="An edge needs a larger |weight|.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -73,11 +72,14 @@ def learn_command(
     preset: Annotated[str, typer.Option(help=_choices("The best we know, or the paper's text", PRESETS))] = "default",
     aggregation: Annotated[str, typer.Option(help=_choices("How summands are added", AGGREGATIONS))] = "plain",
     learner: Annotated[
-        str | None, typer.Option(help=_choices("What learns from totals, pooled rows or one site", LEARNERS))
+        str | None,
+        typer.Option(help=_choices("What learns from totals (boss), pooled rows or single sites (notears)", LEARNERS)),
     ] = None,
     lam: Annotated[
         float | None,
-        typer.Option(help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02)."),
+        typer.Option(
+            help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02 or 0.002)."
+        ),
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3).")
@@ -165,7 +167,9 @@ def simulate_command(
 def evaluate_command(
     truth: Annotated[Path, typer.Argument(help="True graph: edges (source, target[, weight]) or a named matrix.")],
     estimate: Annotated[Path, typer.Argument(help="A folder that `learn` wrote, or a file of edges or weights.")],
-    threshold: Threshold = 0.3,
+    threshold: Annotated[
+        float | None, typer.Option(help="For a file of weights: an edge needs a larger |weight| (as learned, or 0.3).")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare a learned graph with the true one.
@@ -313,15 +317,16 @@ def _counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 
 def _print_edges(result: Result) -> None:
     edges, undirected = result.edges(), set(result.undirected())
-    table = Table("source", "target", "weight", "direction", title=f"{len(edges)} edges")
+    table = Table("source", "target", "weight", "direction", title=_count(len(edges), "edge"))
     table.columns[2].justify = "right"
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
-        table.add_row(source, target, f"{weight:+.3f}", "either way" if open_ else "->")
+        table.add_row(source, target, f"{weight:+.4g}", "either way" if open_ else "->")
     out.print(table)
     if undirected:
         out.print(
-            f"{len(undirected)} edges fit the data either way; another network of the same class turns them.",
+            f"The directions of {_count(len(undirected), 'edge')} are open: another network of the same class fits as "
+            "well (class in result.json).",
             highlight=False,
             soft_wrap=True,
         )
@@ -329,7 +334,8 @@ def _print_edges(result: Result) -> None:
 
 def _print_cost(result: Result) -> None:
     out.print(
-        f"{len(result.site_rows)} sites, {sum(result.site_rows.values())} rows, {result.rounds} rounds, "
+        f"{_count(len(result.site_rows), 'site')}, {_count(sum(result.site_rows.values()), 'row')}, "
+        f"{_count(result.rounds, 'round')}, "
         f"{_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
         highlight=False,
         soft_wrap=True,
@@ -342,6 +348,10 @@ def _print_cost(result: Result) -> None:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(plain(value), allow_nan=False))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _bytes(count: float) -> str:

@@ -58,7 +58,8 @@ def learn(
     score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem.
     penalty: price of an edge in units of the BIC's (boss, ges, exact): 2 for boss, 1 for the others.
     alpha: level of independence tests (pc): 0.05.
-    polish: reverse edges that are better reversed (admm, notears): True, but False in the paper's preset.
+    polish: reverse edges that are better reversed (admm, notears): True, but False where the paper's preset solves
+        NOTEARS as published (covariance, pooled).
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
     """

@@ -41,7 +41,7 @@ def evaluate(truth: Graph, estimate: Graph) -> dict[str, float | int]:
         _edge_errors(true_graph == ARROW, graph == ARROW, graph == UNDIRECTED)
         | _arrow_scores(true_graph == ARROW, graph == ARROW)
         | _skeleton_scores(true_graph, graph)
-        | _causal_distances(true_graph, graph)
+        | _causal_distances(true_graph, graph, _identified(estimate, order))
         | {"edges": _count(graph), "true_edges": _count(true_graph)}
     )
 
@@ -74,16 +74,26 @@ def _skeleton_scores(true: IntArray, graph: IntArray) -> dict[str, float | int]:
     return {f"skeleton_{name}": score for name, score in scores.items()}
 
 
-def _causal_distances(true: IntArray, graph: IntArray) -> dict[str, float | int]:
-    """Distance of the equivalence classes, and the structural intervention distance."""
+def _identified(estimate: Graph, order: list[int] | None) -> IntArray | None:
+    """The class that a result's learner has identified, in the order of the truth's variables."""
+    cpdag = getattr(estimate, "identified", None)
+    if cpdag is None or order is None:
+        return cpdag
+    matched: IntArray = _two_way(cpdag)[np.ix_(order, order)]
+    return matched
+
+
+def _causal_distances(true: IntArray, graph: IntArray, identified: IntArray | None) -> dict[str, float | int]:
+    """Distance of the equivalence classes (that which the learner has identified), and SID (of the DAG)."""
+    sid: float | int = float("nan")
     if not is_dag(graph == ARROW):
-        return {"cpdag_shd": float("nan"), "sid": float("nan")}
+        return {"cpdag_shd": float("nan"), "sid": sid}
     if (graph == UNDIRECTED).any():
-        return {"cpdag_shd": _cpdag_distance(dag_to_cpdag(true), graph), "sid": float("nan")}
-    return {
-        "cpdag_shd": _cpdag_distance(dag_to_cpdag(true), dag_to_cpdag(graph)),
-        "sid": structural_intervention_distance(true, graph),
-    }
+        found = graph
+    else:
+        found = dag_to_cpdag(graph) if identified is None else identified
+        sid = structural_intervention_distance(true, graph)
+    return {"cpdag_shd": _cpdag_distance(dag_to_cpdag(true), found), "sid": sid}
 
 
 def _cpdag_distance(first: IntArray, second: IntArray) -> int:

@@ -13,14 +13,14 @@ import numpy as np
 from dagora.arrays import FloatArray, IntArray
 from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_matrix
-from dagora.graphs import UNDIRECTED, dag_to_cpdag
+from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """A learned network: its graph, how it was reached, and what left the sites on the way."""
 
-    weights: FloatArray  # [i, j] is the effect of variable i on variable j, before thresholding
+    weights: FloatArray  # [i, j] is the effect of variable i on variable j, before any thresholding
     adjacency: IntArray  # 0/1 after thresholding: always a DAG
     names: tuple[str, ...]
     history: tuple[Mapping[str, float], ...]  # one entry a round
@@ -58,7 +58,7 @@ class Result:
         return dag_to_cpdag(self.adjacency) if self.identified is None else self.identified
 
     def edges(self) -> list[tuple[str, str, float]]:
-        """(source, target, weight) of every edge, the strongest first."""
+        """(source, target, weight) of every edge, the largest |weight| first."""
         found = [
             (self.names[i], self.names[j], float(self.weights[i, j]))
             for i, j in zip(*self.adjacency.nonzero(), strict=True)
@@ -85,6 +85,10 @@ class Result:
             "names": list(self.names),
             "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
             "undirected": [list(pair) for pair in self.undirected()],
+            "class": [
+                {"source": self.names[i], "target": self.names[j], "directed": bool(self.cpdag[i, j] == ARROW)}
+                for i, j in np.argwhere(self.cpdag).tolist()
+            ],
             "removed_to_break_cycles": [[self.names[i], self.names[j]] for i, j in self.removed],
             "warnings": list(self.warnings),
             "rounds": self.rounds,

@@ -144,8 +144,9 @@ def test_few_rows_are_scored_as_regressions_too(n: int) -> None:
             assert bic.local(child, parents) == pytest.approx(score(rows, child, parents, 1.0), abs=1e-3)
 
 
-def test_more_rows_than_columns_allow_all_parents() -> None:
-    assert Bic(Moments.of_rows(rows_of(D + 1)), 1.0).most_parents == D - 1
+def test_twice_as_many_rows_as_columns_allow_all_parents() -> None:
+    assert Bic(Moments.of_rows(rows_of(2 * D - 1)), 1.0).most_parents == D - 1
+    assert Bic(Moments.of_rows(rows_of(2 * D - 2)), 1.0).most_parents == D - 2
     assert most_parents(1000, D) == D - 1
     assert most_parents(0, D) == 0
 

@@ -106,7 +106,8 @@ def test_learn_says_which_directions_are_open(data: Path, tmp_path: Path) -> Non
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     shown = {frozenset(row[:2]): row[3] for row in cells}
     assert shown == {pair: "either way" if pair in undirected else "->" for pair in pairs}
-    assert f"{len(undirected)} edges fit the data either way" in done.stdout
+    count = f"{len(undirected)} edge" + "s" * (len(undirected) > 1)
+    assert f"The directions of {count} are open" in done.stdout
 
 
 def test_learners_of_weights_leave_no_direction_open(data: Path, tmp_path: Path) -> None:

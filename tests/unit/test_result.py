@@ -1,6 +1,7 @@
 """Results: what they say of themselves, and files that are whole or not there."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 
 import dagora
+from dagora.arrays import IntArray
 from dagora.data.graph_files import read_estimate, read_graph
 from dagora.errors import InputError
 from dagora.files import plain, write_files
-from dagora.graphs import dag_to_cpdag
+from dagora.graphs import UNDIRECTED, dag_to_cpdag
 from dagora.report.figures import draw_beside_truth
 
 
@@ -46,11 +48,47 @@ def test_saved_files_read_back(result: dagora.Result, tmp_path: Path) -> None:
     result.save(tmp_path / "out")
     np.testing.assert_array_equal(read_graph(tmp_path / "out" / "weights.csv").weights, result.weights)
     for source in ("out", "out/weights.csv"):
-        estimate = read_estimate(tmp_path / source, 0.3)
+        estimate = read_estimate(tmp_path / source)
         assert estimate.names == result.names
         np.testing.assert_array_equal(estimate.adjacency, result.adjacency)
     assert json.loads((tmp_path / "out" / "result.json").read_text())["rounds"] == result.rounds
     assert "-0.0" not in (tmp_path / "out" / "weights.csv").read_text().split(",")
+    with pytest.raises(dagora.InputError, match="threshold: edges that have been chosen already need none"):
+        read_estimate(tmp_path / "out", 0.3)
+
+
+def test_weights_of_class_learners_are_read_without_a_threshold(tmp_path: Path) -> None:
+    units = 10.0 ** np.arange(-3.0, 2.0)
+    _, sites = dagora.simulate(5, 6, 300, 3, seed=0, noise="gaussian-unequal")
+    learned = dagora.learn([rows * units for rows in sites], method="covariance")
+    assert (np.abs(learned.weights[learned.adjacency == 1]) < 0.3).any()
+    learned.save(tmp_path)
+    np.testing.assert_array_equal(read_estimate(tmp_path / "weights.csv").adjacency, learned.adjacency)
+    written = json.loads((tmp_path / "result.json").read_text())["class"]
+    assert len(written) == len(learned.edges())
+    assert sum(not edge["directed"] for edge in written) == len(learned.undirected())
+    (tmp_path / "result.json").unlink()
+    assert read_estimate(tmp_path / "weights.csv").adjacency.sum() < learned.adjacency.sum()  # above 0.3 only
+
+
+@pytest.mark.filterwarnings("ignore::dagora.ConvergenceWarning")  # PC's class is that of no DAG here: the point
+def test_the_class_that_was_identified_is_the_one_scored() -> None:
+    truth, sites = dagora.simulate(8, 10, 2000, 2, seed=0, noise="gaussian-unequal")
+    learned = dagora.learn(sites, method="covariance", learner="pc")
+    names = tuple(reversed(truth.names))
+    backwards = replace(
+        learned, names=names, adjacency=learned.adjacency[::-1, ::-1], identified=_reversed(learned.cpdag)
+    )
+    assert (learned.cpdag != dag_to_cpdag(learned.adjacency)).any()
+    expected = dagora.evaluate(truth.adjacency, learned.cpdag)["cpdag_shd"]
+    assert dagora.evaluate(truth, learned)["cpdag_shd"] == expected
+    assert dagora.evaluate(truth, backwards)["cpdag_shd"] == expected
+
+
+def _reversed(cpdag: IntArray) -> IntArray:
+    turned = cpdag[::-1, ::-1]
+    lines = turned == UNDIRECTED
+    return np.where(lines, 0, turned) + np.where(np.triu(lines | lines.T), UNDIRECTED, 0)
 
 
 def test_a_failure_leaves_the_old_files(tmp_path: Path) -> None:

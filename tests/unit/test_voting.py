@@ -1,5 +1,7 @@
 """Votes of learners that leave directions open: for both of them, and counted like all others."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.federated.protocol import Estimate, Summand
 from dagora.graphs import UNDIRECTED, is_dag, skeleton
-from dagora.learners.base import Learned, LearnerOptions, learned_class
+from dagora.learners.base import Learned, LearnerOptions, fit, learned_class
 from dagora.learners.ges import ges
 from dagora.learners.pc import pc
 
@@ -83,7 +85,8 @@ def test_a_site_votes_for_one_direction_of_an_arrow() -> None:
     summand = answer(rows, COLLIDER)
     np.testing.assert_array_equal(summand["votes"], [[0, 1, 0], [0, 0, 0], [0, 1, 0]])
     assert summand["weights"][0, 1] == pytest.approx(slope(rows, 1, [0, 2]), rel=1e-9)
-    assert summand["weights"][1, 0] == 0.0
+    assert summand["weights"][1, 0] == pytest.approx(slope(rows, 0, [1, 2]), rel=1e-9)  # should the vote turn it
+    np.testing.assert_array_equal(summand["joined"], [[0, 1, 0], [1, 0, 1], [0, 1, 0]])
 
 
 def test_arrows_and_undirected_edges_are_counted_together() -> None:
@@ -109,12 +112,34 @@ def test_a_majority_for_no_direction_is_no_edge() -> None:
     assert not skeleton(estimate.cpdag).any()
 
 
-def test_a_weight_is_the_mean_over_the_sites_that_voted_for_its_direction() -> None:
+def test_a_weight_is_the_mean_over_the_sites_that_joined_the_pair() -> None:
     classes = (CHAIN, CHAIN, COLLIDER, CHAIN, marks(3))
     _, estimate = election(*classes)
     alone = [answer(chain(200, seed), cpdag)["weights"] for seed, cpdag in enumerate(classes)]
     assert estimate.weights[0, 1] == pytest.approx(np.mean([alone[k][0, 1] for k in (0, 1, 2, 3)]))
-    assert estimate.weights[1, 0] == pytest.approx(np.mean([alone[k][1, 0] for k in (0, 1, 3)]))
+    assert estimate.weights[1, 0] == pytest.approx(np.mean([alone[k][1, 0] for k in (0, 1, 2, 3)]))
+
+
+def test_an_edge_that_is_turned_against_all_votes_has_a_weight_and_is_told() -> None:
+    """Votes for x1 -> x2 -> x3 -> x1, two of three each: no DAG has them all."""
+    cyclic = [marks(3, (0, 1, 1), (1, 2, 1)), marks(3, (1, 2, 1), (2, 0, 1)), marks(3, (2, 0, 1), (0, 1, 1))]
+    answers = []
+    for seed, pdag in enumerate(cyclic):
+        rows = chain(200, seed)
+        S = Moments.of_rows(rows).covariance
+        learned = Learned(fit(S, pdag == 1), pdag == 1, pdag)
+        site = LocalSite(partial(_returns, learned), voting=True)
+        answers.append(site.local_update(Moments.of_rows(rows), {"phase": "learn"})[1])
+    total = {name: np.sum([one[name] for one in answers], axis=0) for name in answers[0]}
+    server = LocalServer(voting=True, classes=True, threshold=0.0)
+    estimate = server.estimate(server.global_update(server.init(), total))
+    assert is_dag(estimate.edges)
+    assert (estimate.weights[estimate.edges] != 0.0).all()
+    assert "no DAG has the edges" in estimate.warnings[0]
+
+
+def _returns(learned: Learned, moments: Moments) -> Learned:
+    return learned
 
 
 @VOTERS

@@ -5,8 +5,8 @@
     3. the total of what the rule needs reaches the server: edges (0/1) and their weights, or all weights
     4. voting: the edges that more than half of the sites found;  averaging: the mean weights above the threshold
 
-A learner of equivalence classes (PC, GES, BOSS) votes for both directions of an edge that it leaves undirected, and an
-edge with a majority for both is undirected in the answer.
+A learner of equivalence classes (boss, ges, exact, pc) votes for both directions of an edge that it leaves undirected,
+and an edge with a majority for both is undirected in the answer.
 
 What leaves a site: its graph (voting) or its weights (averaging), as summands of a total, and whether its
 solver finished.
@@ -43,10 +43,17 @@ class LocalSite:
         if not self.voting:
             return state, {"weights": learned.weights, **counts}
         edges, weights = learned.edges, learned.weights
-        if learned.cpdag is not None:
-            edges = _both_ways(learned.cpdag)
-            weights = turned_weights(state.covariance, learned.edges, weights)
-        return state, {"votes": edges.astype(np.float64), "weights": np.where(edges, weights, 0.0), **counts}
+        if learned.cpdag is None:
+            return state, {"votes": edges.astype(np.float64), "weights": np.where(edges, weights, 0.0), **counts}
+        # Weights in both directions, for the majority may turn an edge.
+        edges, joined = _both_ways(learned.cpdag), learned.edges | learned.edges.T
+        weights = turned_weights(state.covariance, learned.edges, weights)
+        return state, {
+            "votes": edges.astype(np.float64),
+            "joined": joined.astype(np.float64),
+            "weights": weights,
+            **counts,
+        }
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,8 @@ class LocalServer:
             mean: FloatArray = weights / sites
             return Estimate(mean, np.abs(mean) > self.threshold, mean, warnings)
         votes = state.total["votes"]
-        # An edge's weight is its mean over the sites that voted for it.
-        weights = weights / np.maximum(votes, 1.0)
+        # An edge's weight is its mean over the sites that found it, by classes in either direction.
+        weights = weights / np.maximum(state.total["joined"] if self.classes else votes, 1.0)
         edges = votes > sites / 2.0
         if not self.classes:
             return Estimate(weights, edges, votes, warnings)

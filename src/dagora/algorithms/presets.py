@@ -12,7 +12,7 @@ from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
 from dagora.learners.base import LearnerOptions
-from dagora.learners.golem import EQUAL_LAM, UNEQUAL_LAM
+from dagora.learners.golem import UNEQUAL_LAM
 from dagora.learners.registry import LEARNERS, SCORES, with_names
 from dagora.models.linear import LinearModel
 
@@ -23,6 +23,9 @@ PRESETS = ("default", "paper")
 DEFAULT_LEARNER = "boss"  # of method "covariance": the best in any units (docs/learners.md)
 ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True}  # lam as in NOTEARS' public code
 ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
+
+
+_NUMBERS = ("lam", "threshold", "penalty", "alpha")
 
 
 @dataclass(frozen=True)
@@ -76,23 +79,21 @@ class Options:
         return DEFAULT_LEARNER if (self.method, self.preset) == ("covariance", "default") else "notears"
 
     @property
-    def learner_options(self) -> LearnerOptions:
-        """The same, as learners take it.
+    def published(self) -> bool:
+        """Whether NOTEARS is solved as published: by the paper's preset, on all rows together.
 
-        The published NOTEARS is too slow on sites with few rows, so that only the paper's preset on all rows uses it;
-        elsewhere the path solves the same problem.
+        It is too slow on sites with few rows: those that learn alone follow the path, polish included, in any preset.
         """
-        published = self.preset == "paper" and self.method in ("covariance", "pooled")
-        return LearnerOptions(**self.effective, published=published)
+        return self.preset == "paper" and self.method in ("covariance", "pooled")
 
     def _defaults(self) -> Mapping[str, Any]:
         if self.method == "admm":
             return ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS
         defaults = dict(LEARNERS[self.chosen_learner].defaults)
-        if self.chosen_learner == "golem":
-            defaults["lam"] = UNEQUAL_LAM if self.score == "likelihood" else EQUAL_LAM
-        if self.preset == "paper":
-            defaults["polish"] = self.method in ("voting", "average")  # the path ends with it; see learner_options
+        if self.chosen_learner == "golem" and self.score == "likelihood":
+            defaults["lam"] = UNEQUAL_LAM
+        if self.published:
+            defaults["polish"] = False
         return defaults
 
     def _check_combination(self) -> None:
@@ -100,7 +101,7 @@ class Options:
             raise InputError("learner: method 'admm' has its own; leave it out, or choose another method")
         if self.preset == "paper" and self.method != "admm" and self.chosen_learner != "notears":
             raise InputError(f"preset: 'paper' is NOTEARS; leave it out with learner {self.chosen_learner!r}")
-        if self.method == "average" and "threshold" not in LEARNERS[self.chosen_learner].defaults:
+        if self.method == "average" and LEARNERS[self.chosen_learner].classes:
             raise InputError(
                 f"method: 'average' needs weights that can be averaged; learner {self.chosen_learner!r} gives "
                 "equivalence classes: use 'voting'"
@@ -116,12 +117,13 @@ def build(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, A
     """The algorithm for these variables."""
     if options.method == "admm":
         return _admm(options, len(names))
-    learn = with_names(LEARNERS[options.chosen_learner].learner, options.learner_options, names)
+    entry = LEARNERS[options.chosen_learner]
+    learn = with_names(entry.learner, LearnerOptions(**options.effective, published=options.published), names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
-    voting, classes = options.method == "voting", "threshold" not in options.effective
+    voting = options.method == "voting"
     threshold = float(options.effective.get("threshold", 0.0))
-    return Algorithm(LocalSite(learn, voting), LocalServer(voting, classes, threshold))
+    return Algorithm(LocalSite(learn, voting), LocalServer(voting, entry.classes, threshold))
 
 
 def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
@@ -145,6 +147,10 @@ def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_values(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"{name}: must be a number")
+        if name in ("polish", "intercept") and not isinstance(value, bool):
+            raise InputError(f"{name}: must be True or False")
         if name in ("lam", "threshold") and not 0.0 <= value < float("inf"):
             raise InputError(f"{name}: must be a finite number, 0 or more")
         if name == "penalty" and not 0.0 < value < float("inf"):

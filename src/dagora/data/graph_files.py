@@ -1,6 +1,7 @@
 """Graphs in files: a list of edges, or a matrix with names along both sides."""
 
 import csv
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,18 +40,32 @@ def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = ()) -> Nam
     return _edge_list(path, rows[1:], names)
 
 
-def read_estimate(path: str | os.PathLike[str], threshold: float, names: tuple[str, ...] = ()) -> NamedGraph:
+def read_estimate(
+    path: str | os.PathLike[str], threshold: float | None = None, names: tuple[str, ...] = ()
+) -> NamedGraph:
     """Read what `learn` wrote: a folder, its edges.csv as they are, or its weights.csv above the threshold.
 
-    `names` adds variables to a list of edges.
+    `names` adds variables to a list of edges.  Without a threshold, that of the result.json beside the weights
+    counts (none for learners that have none), or 0.3.
     """
     path = Path(path)
+    if threshold is not None and (path.is_dir() or path.name == "edges.csv"):
+        raise InputError("threshold: edges that have been chosen already need none; leave it out, or give weights.csv")
     if path.is_dir():
         return read_graph(path / "edges.csv", read_graph(path / "weights.csv").names)
     graph = read_graph(path, names)
     if path.name == "edges.csv":
         return graph
-    return NamedGraph(np.where(np.abs(graph.weights) > threshold, graph.weights, 0.0), graph.names)
+    tau = _threshold_of(path) if threshold is None else threshold
+    return NamedGraph(np.where(np.abs(graph.weights) > tau, graph.weights, 0.0), graph.names)
+
+
+def _threshold_of(path: Path) -> float:
+    try:
+        settings = json.loads(path.with_name("result.json").read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.3
+    return float(settings.get("threshold", 0.0))
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -29,17 +29,17 @@ class LearnerOptions:
     threshold: float = 0.3  # an edge needs a larger |weight|
     penalty: float = 1.0  # price of an edge, in multiples of the BIC's log(n) / 2
     alpha: float = 0.05  # level of independence tests
-    score: str = "likelihood"
+    score: str = "least-squares"
     published: bool = False  # the published solver instead of the best known one
     polish: bool = True
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A DAG with weights; the class that it stands for, if directions were not all identified; and warnings."""
+    """A graph with weights; the class that it stands for, if directions were not all identified; and warnings."""
 
     weights: FloatArray  # [i, j] is the effect of variable i on variable j
-    edges: BoolArray
+    edges: BoolArray  # a DAG, but for cycles that a continuous solver may leave above its threshold
     cpdag: IntArray | None = None  # 1 for an arrow i -> j, -1 once (i < j) for an undirected edge
     warnings: tuple[str, ...] = ()
 
@@ -74,7 +74,10 @@ def correlations(moments: Moments) -> FloatArray:
 
 
 def most_parents(n: int, d: int) -> int:
-    """Parents that n rows can tell apart with as many degrees of freedom left: (n - 1) / 2, and at most d - 1."""
+    """Parents that n rows can tell apart with as many degrees of freedom left: (n - 1) / 2, and at most d - 1.
+
+    Without it, a variable with nearly as many parents as rows fits so well that false edges seem worth their price.
+    """
     return min(d - 1, max(n - 1, 0) // 2)
 
 

@@ -11,6 +11,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.errors import NumericalError
 from dagora.learners.base import FLOOR, correlations, most_parents
 
 Parents = frozenset[int]
@@ -25,11 +26,10 @@ class Bic:
         R = correlations(moments)
         self.d, self._n = len(R), moments.n
         self.price = penalty * 0.5 * float(np.log(moments.n))
-        self.most_parents = self.d - 1
+        self.most_parents = most_parents(moments.n, self.d)
+        self.R = R
         if moments.n <= self.d:
-            # Some variables then determine others: few parents, and a trace of noise of their own for all.
-            self.most_parents = most_parents(moments.n, self.d)
-            R = R + FLOOR * np.eye(self.d)
+            R = R + FLOOR * np.eye(self.d)  # some variables determine others: a trace of noise of its own for each
         # A smaller difference of scores is rounding between equal models; scores are log-likelihoods, and grow as n d.
         self.negligible = max(1e-6, 1e-12 * moments.n * self.d)
         self._R = R
@@ -72,5 +72,8 @@ class Bic:
         return -0.5 * self._n * float(np.log(max(left, FLOOR))) - self.price * parents
 
     def _factor(self, variables: list[int]) -> FloatArray:
-        L: FloatArray = dpotrf(self._R[np.ix_(variables, variables)], lower=1)[0]
-        return L
+        L, failed = dpotrf(self._R[np.ix_(variables, variables)], lower=1)
+        if failed:
+            raise NumericalError("a set of variables that passed for independent is not; standardise the columns")
+        factor: FloatArray = L
+        return factor

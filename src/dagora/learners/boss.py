@@ -19,7 +19,7 @@ import numpy as np
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.graphs import dag_to_cpdag
-from dagora.learners.base import Learned, LearnerOptions, correlations, learned_class
+from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
 from dagora.learners.ges import backward
 from dagora.learners.grow_shrink import GrowShrinkTree
@@ -31,7 +31,7 @@ def boss(moments: Moments, options: LearnerOptions) -> Learned:
     """The class of the best DAG found, and a DAG of it.  Heeds `penalty`."""
     bic = Bic(moments, options.penalty)
     search = OrderSearch(bic)
-    ends = [search.turn_edges(search.climb(start)) for start in starts(correlations(moments))]
+    ends = [search.turn_edges(search.climb(start)) for start in starts(bic.R)]
     dag = max((search.dag(order) for order in ends), key=lambda scored: scored[0])[1]
     return learned_class(moments, backward(bic, dag_to_cpdag(as_matrix(dag))))
 
@@ -95,9 +95,8 @@ class OrderSearch:
         best = float(scores.max())
         if best <= scores[order.index(v)] + self._negligible:
             return order
-        place = int(
-            np.argmax(scores > best - self._negligible)
-        )  # the first of equals, so that rounding does not choose
+        # The first of equals, so that rounding does not choose.
+        place = int(np.argmax(scores > best - self._negligible))
         return [*others[:place], v, *others[place:]]
 
     def turn_edges(self, order: Order) -> Order:

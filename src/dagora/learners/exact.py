@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError
-from dagora.graphs import consistent_extension, dag_to_cpdag
-from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations, fit, most_parents
+from dagora.graphs import dag_to_cpdag
+from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations, learned_class, most_parents
 
 MOST_VARIABLES = 20
 
@@ -27,23 +27,19 @@ Subset = TypeVar("Subset", int, IntArray)
 def exact(moments: Moments, options: LearnerOptions) -> Learned:
     """The class of the best DAG, and one DAG of it.
 
-    With no more rows than variables some parent sets explain a child exactly, and the likelihood has no maximum:
-    parent sets are then limited to `most_parents`.  All DAGs of a class have the same largest number of parents, so
-    the limit never divides a class.
+    Parent sets are limited to `most_parents`, for with few rows some explain a child exactly.  All DAGs of a class
+    have the same largest number of parents, so the limit never divides a class.
     """
     d = len(moments.mean)
     if d > MOST_VARIABLES:
         raise InputError(f"learner 'exact' takes at most {MOST_VARIABLES} variables; use 'boss'")
     minors = log_minors(correlations(moments))
-    limit = d - 1 if moments.n > d else most_parents(moments.n, d)
     price = 0.5 * options.penalty * math.log(max(moments.n, 1))
-    tables = [_best_parents(_local_scores(minors, child, moments.n, price, limit)) for child in range(d)]
-    cpdag = dag_to_cpdag(_backtrack(tables, _best_networks(tables)))
-    # Which DAG of the class came out on top is rounding; the extension depends on the class alone.
-    dag = consistent_extension(cpdag)
-    assert dag is not None  # the class of a DAG has a member
-    edges: BoolArray = dag != 0
-    return Learned(fit(moments.scatter, edges), edges, cpdag)
+    tables = [
+        _best_parents(_local_scores(minors, child, moments.n, price, most_parents(moments.n, d))) for child in range(d)
+    ]
+    # Which DAG of the class came out on top is rounding; the answer depends on the class alone.
+    return learned_class(moments, dag_to_cpdag(_backtrack(tables, _best_networks(tables))))
 
 
 def log_minors(R: FloatArray) -> FloatArray:

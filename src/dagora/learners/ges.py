@@ -7,11 +7,14 @@ The state is a CPDAG.  An operator inserts or deletes one edge between x and y i
     Delete(x, y, C): x - y or x -> y; C a clique of y's neighbours that are joined to x.
                                                               Gain: s(y | Pa + C - x) - s(y | (Pa + C) + x)
 
-(C is NA + T, or NA - H, in Chickering's notation.)  For one y and one clique C all x are scored at once.
+(C is NA + T, or NA - H, in Chickering's notation.)  For one y and one clique C all x are scored at once.  Where every
+variable is joined to all, a vertex has 2^d cliques; the search then looks at the MOST_CLIQUES that add or leave out
+the fewest.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -23,6 +26,8 @@ from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
 
 Operator = tuple[float, int, int, Parents]  # gain, x, y, C
+
+MOST_CLIQUES = 256  # of the neighbours of one vertex (insertion) or of one pair (deletion)
 
 
 def ges(moments: Moments, options: LearnerOptions) -> Learned:
@@ -52,16 +57,22 @@ class Pattern:
         self.neighbours = [frozenset(np.flatnonzero(row).tolist()) for row in lines]
 
     def cliques(self, among: Parents) -> Iterator[Parents]:
-        """All cliques of the given vertices, the empty one first, small ones before large ones."""
-        members = sorted(among)
-        for size in range(len(members) + 1):
-            found = False
-            for chosen in combinations(members, size):
-                if all(self.joined[a, b] for a, b in combinations(chosen, 2)):
-                    found = True
-                    yield frozenset(chosen)
-            if not found:  # a larger clique would contain one of this size
+        """Cliques of the given vertices, the empty one first, small ones before large ones; at most MOST_CLIQUES."""
+        waiting: deque[tuple[Parents, list[int]]] = deque([(frozenset(), sorted(among))])  # clique, who could join it
+        for _ in range(MOST_CLIQUES):
+            if not waiting:
                 return
+            clique, others = waiting.popleft()
+            yield clique
+            for place, v in enumerate(others):
+                waiting.append((clique | {v}, [w for w in others[place + 1 :] if self.joined[v, w]]))
+
+    def cliques_but_few(self, among: Parents) -> Iterator[Parents]:
+        """The same, but of a clique its largest parts first: all but none, all but one, ..."""
+        if not all(self.joined[a, b] for a, b in combinations(among, 2)):
+            return self.cliques(among)
+        left_out = (without for size in range(len(among) + 1) for without in combinations(sorted(among), size))
+        return (among - frozenset(without) for without in islice(left_out, MOST_CLIQUES))
 
     def way(self, start: int, goal: int, blocked: Parents) -> bool:
         """Whether a semi-directed way (along arrows and lines) leads from start to goal outside `blocked`."""
@@ -139,7 +150,7 @@ def deletions(bic: Bic, state: Pattern, y: int) -> list[Operator]:
     found: list[Operator] = []
     for x in state.neighbours[y] | state.parents[y]:
         shared = frozenset(v for v in state.neighbours[y] if state.joined[v, x])
-        for clique in state.cliques(shared):
+        for clique in state.cliques_but_few(shared):
             others = (state.parents[y] | clique) - {x}
             gain = bic.local(y, others) - bic.local(y, others | {x})
             if gain > bic.negligible:

@@ -7,8 +7,8 @@ With V = (I - W)' S (I - W), f is d/2 log tr V for noise of equal variances ("le
 
 As its authors do, it works on the data in their own units: the likelihood of GOLEM-NV has none, but its l1 penalty,
 h and the threshold have, and GOLEM-EV's equal variances are a statement about units.
-With no more rows than variables both likelihoods are unbounded (with cycles, W can leave no residuals), and so is
-GOLEM-NV's with collinear columns: both are refused.
+With no more rows than variables, or with collinear columns, the likelihoods are unbounded (with cycles, W can leave no
+residuals): refused.
 Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold` and `score`.
 """
 
@@ -34,7 +34,7 @@ def golem(moments: Moments, options: LearnerOptions) -> Learned:
     """Minimise, drop weights up to the threshold, then the weakest edges on cycles."""
     S = moments.covariance
     equal = options.score == "least-squares"
-    _refuse_unbounded(moments, equal)
+    _refuse_unbounded(moments)
     W = np.zeros(S.shape)
     varies = np.diag(S) > 0.0  # a column that is constant here has no edges
     inner = np.ix_(varies, varies)
@@ -143,9 +143,8 @@ def _precision(V: FloatArray, equal: bool) -> FloatArray:
     return np.full(V.shape, len(V) / V.sum()) if equal else 1.0 / V
 
 
-def _refuse_unbounded(moments: Moments, equal: bool) -> None:
+def _refuse_unbounded(moments: Moments) -> None:
     """Where some variables determine another, the likelihood has no maximum."""
     if moments.n <= len(moments.mean):
         raise InputError("learner 'golem' needs more rows than variables; use 'notears' or 'boss'")
-    if not equal:
-        correlations(moments)  # names collinear columns
+    correlations(moments)  # names collinear columns

@@ -6,7 +6,8 @@
     the rest        Meek's rules
 
 As in causal-learn (fisherz, stable, uc_rule 0, uc_priority 2), but for two faults of it: where n leaves no degree of
-freedom it takes edges out untested, or fails; and its test that Meek's rules close no cycle overlooks some paths.
+freedom it takes edges out untested, or fails (here such tests are not made; with n <= 3 no test can be made, and there
+are no edges); and its test that Meek's rules close no cycle overlooks some paths.
 Where the tests contradict each other, Meek's rules also depend on the order of the edges, which is not the same.
 """
 

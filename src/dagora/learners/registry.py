@@ -11,7 +11,7 @@ from dagora.learners.base import CollinearError, Learned, Learner, LearnerOption
 from dagora.learners.boss import boss
 from dagora.learners.exact import exact
 from dagora.learners.ges import ges
-from dagora.learners.golem import golem
+from dagora.learners.golem import EQUAL_LAM, golem
 from dagora.learners.notears import notears
 from dagora.learners.pc import pc
 
@@ -20,19 +20,20 @@ SCORES = ("least-squares", "likelihood")
 
 @dataclass(frozen=True)
 class Entry:
-    """A learner, and the options that it heeds with their defaults."""
+    """A learner, the options that it heeds with their defaults, and whether it gives equivalence classes."""
 
     learner: Learner
     defaults: Mapping[str, Any]
+    classes: bool
 
 
 LEARNERS = {
-    "boss": Entry(boss, {"penalty": 2.0}),
-    "ges": Entry(ges, {"penalty": 1.0}),
-    "exact": Entry(exact, {"penalty": 1.0}),
-    "pc": Entry(pc, {"alpha": 0.05}),
-    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True}),
-    "golem": Entry(golem, {"lam": None, "threshold": 0.3, "score": "least-squares"}),
+    "boss": Entry(boss, {"penalty": 2.0}, classes=True),
+    "ges": Entry(ges, {"penalty": 1.0}, classes=True),
+    "exact": Entry(exact, {"penalty": 1.0}, classes=True),
+    "pc": Entry(pc, {"alpha": 0.05}, classes=True),
+    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True}, classes=False),
+    "golem": Entry(golem, {"lam": EQUAL_LAM, "threshold": 0.3, "score": "least-squares"}, classes=False),
 }
 
 
@@ -45,7 +46,7 @@ def with_names(learner: Learner, options: LearnerOptions, names: tuple[str, ...]
         except CollinearError as error:
             columns = listing([names[j] for j in error.columns], most=6)
             raise InputError(
-                f"columns {columns} determine each other by a linear relation; remove one, or use learner 'notears'"
+                f"columns {columns} determine each other by a linear relation (to 1e-9 of the variance); remove one"
             ) from error
 
     return learn

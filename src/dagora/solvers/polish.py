@@ -16,7 +16,7 @@ import numpy as np
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.solvers.lasso import lasso
 
-_EFFECT = 0.05
+_EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
 
 
