@@ -73,7 +73,7 @@ def test_weights_of_class_learners_are_read_without_a_threshold(tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore::dagora.ConvergenceWarning")  # PC's class is that of no DAG here: the point
 def test_the_class_that_was_identified_is_the_one_scored() -> None:
-    truth, sites = dagora.simulate(8, 10, 2000, 2, seed=0, noise="gaussian-unequal")
+    truth, sites = dagora.simulate(15, 30, 500, 2, seed=10, noise="gaussian-unequal")
     learned = dagora.learn(sites, method="covariance", learner="pc")
     names = tuple(reversed(truth.names))
     backwards = replace(
