@@ -14,6 +14,7 @@ NAMES = (
     "memory",
     "totals",
     "equal_variances",
+    "stand_in",
     "score_search",
     "networks",
     "large",

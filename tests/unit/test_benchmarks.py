@@ -19,6 +19,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "totals": {"D": 5, "K": 3, "N": 60},
     "score_search": {"D": (5,), "N": 100, "K": 2},
     "equal_variances": {"D": (5,), "N": 60, "K": 2},
+    "stand_in": {"CELLS": ((5, 64),)},
     "networks": {"NETWORKS": ("small",), "N": 200},
     "large": {"D": 10, "N": 100, "K": 2},
 }

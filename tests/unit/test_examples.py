@@ -1,5 +1,6 @@
 """Every example runs, from a folder of its own, and prints something."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,20 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert SAYS[script.stem] in done.stdout
+
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if "```python" in path.read_text()
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_python_in_the_documentation_runs(document: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
