@@ -7,7 +7,6 @@ from benchmarks import tables
 
 NAMES = (
     "accuracy",
-    "paper",
     "one_site",
     "speed",
     "scaling",
@@ -26,7 +25,7 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=[*NAMES, "all"])
     parser.add_argument("--runs", type=int, default=30, help="seeds a cell (default 30)")
     parser.add_argument("--jobs", type=int, default=2, help="processes; timed benchmarks use one")
-    parser.add_argument("--first-seed", type=int, default=0, help="accuracy, paper and one_site: other data")
+    parser.add_argument("--first-seed", type=int, default=0, help="other data, where seeds are used")
     options = parser.parse_args()
     tables.first_seed = options.first_seed
     for name in NAMES if "all" in options.names else options.names:

@@ -11,7 +11,6 @@ from benchmarks.__main__ import NAMES
 
 SMALL: dict[str, dict[str, Any]] = {
     "accuracy": {"D": (5,), "K": (2,), "N": 60},
-    "paper": {},
     "one_site": {"D": (5,)},
     "speed": {"CELLS": ((5, 2),)},
     "scaling": {"D": (5, 50, 200), "K": (1, 8, 512), "ROUNDS": 6, "WIDTH": 5},
@@ -33,7 +32,7 @@ SMALL_NETWORK = """
 """
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "paper"])  # 64 local solves a seed
+@pytest.mark.parametrize("name", NAMES)
 def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
     for constant, value in SMALL[name].items():

@@ -48,7 +48,8 @@ def draw(figure: Figure, rows: list[Row], folder: Path) -> list[Path]:
             panel.set_xticks(range(len(xs)), [str(x) for x in xs])
             panel.set_xlabel(_AXES[figure.axis])
             panel.set_title(label)
-            panel.set_ylim(bottom=0.0, top=None if name == "shd" else 1.02)
+            top = panel.get_ylim()[1] if name == "shd" else 1.0
+            panel.set_ylim(-0.03 * top, 1.03 * top)  # marks at 0 and 1 are whole
             panel.grid(axis="y", linewidth=0.3, color="#CCCCCC")
             panel.spines[["top", "right"]].set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
