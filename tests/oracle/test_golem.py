@@ -5,6 +5,7 @@ import pytest
 import scipy.linalg
 
 import dagora
+import dagora.learners.golem as module
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError
@@ -157,3 +158,12 @@ def test_a_constant_column_has_no_edges(options: LearnerOptions) -> None:
     assert not learned.edges[:, 2].any()
     rows[:] = 7.0
     assert not golem(Moments.of_rows(rows), options).edges.any()
+
+
+def test_a_descent_that_ends_outside_the_domain_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """det(I - W) < 0 there: the likelihood is not defined, and neither is the metric."""
+    outside = np.array([[0.0, 2.0], [2.0, 0.0]])
+    monkeypatch.setattr(module, "_lbfgs", lambda S, W, *rest: outside)
+    learned = golem(Moments(100, np.zeros(2), 100.0 * np.array([[1.0, 0.5], [0.5, 1.0]])), EV)
+    assert not learned.weights.any()
+    assert learned.warnings == ("GOLEM stopped before its tolerance was met",)

@@ -50,7 +50,8 @@ def minimum(S: FloatArray, lam: float, equal: bool) -> tuple[FloatArray, bool]:
     start = np.zeros(S.shape)
     if equal:
         return _descend(S, start, lam, equal=True)
-    return _descend(S, _descend(S, start, EQUAL_LAM, equal=True)[0], lam, equal=False)
+    by_equal = _descend(S, start, EQUAL_LAM, equal=True)[0]
+    return _descend(S, by_equal if np.isfinite(smooth(S, by_equal, False)[0]) else start, lam, equal=False)
 
 
 def smooth(S: FloatArray, W: FloatArray, equal: bool) -> tuple[float, FloatArray]:
@@ -82,8 +83,12 @@ def _descend(S: FloatArray, W: FloatArray, lam: float, *, equal: bool) -> tuple[
     """L-BFGS-B until W is stationary, with the scale renewed: its own test of progress may stop it in a flat place."""
     for _ in range(_RENEWALS):
         scale = np.sqrt(_curvature(S, W, equal))
-        W = _lbfgs(S, W, lam, scale, equal)
-        if (_slope(smooth(S, W, equal)[1], W, lam) <= _TOLERANCE * scale).all():
+        candidate = _lbfgs(S, W, lam, scale, equal)
+        value, gradient = smooth(S, candidate, equal)
+        if not np.isfinite(value):
+            return W, False  # the line search has ended on a rejected trial: what it started from is the last word
+        W = candidate
+        if (_slope(gradient, W, lam) <= _TOLERANCE * scale).all():
             return W, True
     return W, False
 
