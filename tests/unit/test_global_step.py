@@ -104,3 +104,14 @@ def test_intercepts_are_free_of_penalties() -> None:
     W = paper_step(np.zeros((D + 1, D)), Z, 1.0, 0.3, 1.0, 10.0)
     np.testing.assert_allclose(W[D], Z[D], atol=0.02)  # an l1 penalty on them would shift them by lam / c = 0.3
     assert trace_exponential(W[:D])[0] < trace_exponential(Z[:D])[0]
+
+
+def test_the_papers_step_stays_where_h_is_finite() -> None:
+    """Raw data of large variances put the centre where the exponential overflows; a step must not end there."""
+    d = 6
+    Z = np.random.default_rng(0).normal(scale=60.0, size=(d, d))
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert not np.isfinite(trace_exponential(Z)[0])
+    W = paper_step(np.zeros((d, d)), Z, 1e-3, 0.01, 0.0, 1e-3)
+    assert np.isfinite(trace_exponential(W)[0])
+    assert np.abs(W).max() > 0.0

@@ -76,8 +76,8 @@ def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, 
     def objective(halves: FloatArray) -> tuple[float, FloatArray]:
         W = (halves[: d * d] - halves[d * d :]).reshape(d, d)
         R = identity - W
-        SR = S @ R
         with np.errstate(over="ignore", invalid="ignore"):  # a long trial step; the line search rejects it
+            SR = S @ R
             h, slope = trace_exponential(W)
             gradient = ((alpha + rho * h) * slope - SR).ravel()
             value = 0.5 * float((R * SR).sum()) + lam * float(halves.sum()) + alpha * h + 0.5 * rho * h * h

@@ -58,5 +58,13 @@ def paper_step(W: FloatArray, Z: FloatArray, c: float, lam: float, alpha: float,
             gradient[:d] += lam * np.sign(weights) + (alpha + rho1 * h) * slope
         return value, gradient.ravel()
 
-    solution = scipy.optimize.minimize(objective, W.ravel(), jac=True, method="L-BFGS-B")
+    start = W.ravel()
+    # Where h overflows, a value above the start's, but finite: L-BFGS may end its line search on an infinite one.
+    rejected = 2.0 * abs(objective(start)[0]) + 1.0, np.zeros(start.size)
+
+    def finite(flat: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective(flat)
+        return (value, gradient) if np.isfinite(value) else rejected
+
+    solution = scipy.optimize.minimize(finite, start, jac=True, method="L-BFGS-B")
     return np.asarray(solution.x, dtype=np.float64).reshape(shape)
