@@ -1,4 +1,7 @@
-"""Other packages' structure learners on rows in one place, each with its own defaults: rows in, CPDAG out."""
+"""Other packages' structure learners on rows in one place: rows in, CPDAG out, in our notation.
+
+They see rows where ours see moments.  Their progress bars and warnings are not ours to fix.
+"""
 
 import contextlib
 import io
@@ -7,28 +10,31 @@ from collections.abc import Callable
 
 import ges
 import numpy as np
+from causallearn.search.ConstraintBased.PC import pc
 from causallearn.search.PermutationBased.BOSS import boss
 from causallearn.search.PermutationBased.GRaSP import grasp
 from causallearn.search.ScoreBased.GES import ges as causal_learn_ges
 
 from dagora.arrays import FloatArray, IntArray
 
-PEERS: dict[str, Callable[[FloatArray], IntArray]] = {
-    "causal-learn BOSS": lambda X: _from_endpoints(boss(X, verbose=False).graph),
-    "causal-learn GRaSP": lambda X: _from_endpoints(grasp(X, verbose=False).graph),
-    "causal-learn GES": lambda X: _from_endpoints(causal_learn_ges(X)["G"].graph),
+PEERS: dict[str, Callable[[FloatArray], IntArray]] = {  # each with its own defaults
+    "causal-learn PC": lambda X: _from_ends(pc(X, show_progress=False).G.graph),
+    "causal-learn BOSS": lambda X: _from_ends(boss(X, verbose=False).graph),
+    "causal-learn GRaSP": lambda X: _from_ends(grasp(X, verbose=False).graph),
+    "causal-learn GES": lambda X: _from_ends(causal_learn_ges(X)["G"].graph),
     "ges": lambda X: _from_both_ways(ges.fit_bic(X)[0]),
+    "ges, two phases": lambda X: _from_both_ways(ges.fit_bic(X, phases=["forward", "backward"])[0]),
 }
 
 
-def quietly(peer: str, rows: FloatArray) -> IntArray:
-    """The peer's answer, without its progress bars and warnings."""
+def ask(peer: str, rows: FloatArray) -> IntArray:
+    """The peer's answer, quietly."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return PEERS[peer](rows)
 
 
-def _from_endpoints(ends: FloatArray) -> IntArray:
+def _from_ends(ends: FloatArray) -> IntArray:
     """causal-learn: at [i, j] the mark at i, -1 for a tail and 1 for an arrowhead."""
     lines = np.triu((ends == -1) & (ends.T == -1))
     cpdag: IntArray = ((ends == -1) & (ends.T == 1)).astype(np.int64) - lines
@@ -37,6 +43,6 @@ def _from_endpoints(ends: FloatArray) -> IntArray:
 
 def _from_both_ways(both: FloatArray) -> IntArray:
     """ges: an undirected edge at [i, j] and [j, i]."""
-    present = both != 0
+    present = np.asarray(both) != 0
     cpdag: IntArray = (present & ~present.T).astype(np.int64) - np.triu(present & present.T)
     return cpdag

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import dagora
-from benchmarks.peers import quietly
+from benchmarks.peers import ask
 from benchmarks.tables import over_seeds, publish
 from dagora.arrays import FloatArray, IntArray
 
@@ -49,7 +49,7 @@ def compare(truth: IntArray, rows: FloatArray, in_units: FloatArray, peers: list
     standardised = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     for peer in peers:
         start = time.perf_counter()
-        cpdag = quietly(peer, standardised)
+        cpdag = ask(peer, standardised)
         seconds = time.perf_counter() - start
         found[peer] = (*_scores(truth, cpdag, cpdag), seconds)
     return found

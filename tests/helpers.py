@@ -157,6 +157,19 @@ def small_sites(d: int = 5, seed: int = 1, rows: Sequence[int] = (83, 71, 97)) -
     return sites
 
 
+def sites_with_a_cycle() -> list[FloatArray]:
+    """Each of three sites sees two edges of x1 -> x2 -> x3 -> x1, so that each edge has two of three votes."""
+    rng = np.random.default_rng(0)
+    sites = []
+    for start in range(3):
+        a, b, c = start, (start + 1) % 3, (start + 2) % 3
+        X = rng.standard_normal((500, 3))
+        X[:, b] += 1.2 * X[:, a]
+        X[:, c] += 1.2 * X[:, b]
+        sites.append(X)
+    return sites
+
+
 def covariance(rows: FloatArray) -> FloatArray:
     centred = rows - rows.mean(axis=0)
     S: FloatArray = centred.T @ centred / len(rows)

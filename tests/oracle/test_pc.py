@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from benchmarks.peers import ask
 from dagora import simulate
 from dagora.data.moments import Moments
 from dagora.graphs import is_dag, skeleton
 from dagora.learners.base import LearnerOptions
 from dagora.learners.pc import pc
-from tests.peers import causal_learn_pc
 
 
 @pytest.mark.parametrize(("d", "edges", "n"), [(10, 15, 500), (10, 15, 100), (15, 45, 300)])
@@ -22,7 +22,7 @@ def test_marks_agree_with_causal_learn(d: int, edges: int, n: int) -> None:
     joined = different = 0
     for seed in range(20):
         _, (X,) = simulate(d, edges, n, 1, seed=seed, noise="gaussian-unequal")
-        ours, theirs = pc(Moments.of_rows(X), LearnerOptions()).cpdag, causal_learn_pc(X)
+        ours, theirs = pc(Moments.of_rows(X), LearnerOptions()).cpdag, ask("causal-learn PC", X)
         assert ours is not None
         np.testing.assert_array_equal(skeleton(ours), skeleton(theirs))
         differs = (ours != theirs) | (ours != theirs).T

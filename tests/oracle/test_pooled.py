@@ -35,6 +35,7 @@ from tests.helpers import (
     finite_differences,
     penalised_loss,
     random_covariance,
+    sites_with_a_cycle,
     small_sites,
 )
 
@@ -115,16 +116,7 @@ def test_averaging_takes_the_mean_of_what_sites_learn_alone() -> None:
 
 
 def test_votes_for_a_cycle_give_a_dag() -> None:
-    """Each site sees two edges of the cycle x1 -> x2 -> x3 -> x1, so that each edge has 2 of 3 votes."""
-    rng = np.random.default_rng(0)
-    sites = []
-    for start in range(3):
-        a, b, c = start, (start + 1) % 3, (start + 2) % 3
-        X = rng.standard_normal((500, 3))
-        X[:, b] += 1.2 * X[:, a]
-        X[:, c] += 1.2 * X[:, b]
-        sites.append(X)
-    result = dagora.learn(sites, method="voting")
+    result = dagora.learn(sites_with_a_cycle(), method="voting")
     assert is_dag(result.adjacency)
     assert len(result.removed) == 1
     assert result.adjacency.sum() == 2

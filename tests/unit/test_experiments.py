@@ -25,6 +25,7 @@ from dagora.experiments.runner import COLUMNS, read_rows, run_figure
 from dagora.experiments.summary import Mean, markdown, summarise
 from dagora.experiments.trial import Outcome, Trial, trials
 from dagora.graphs import is_dag
+from tests.helpers import sites_with_a_cycle
 
 SMALL = Figure(
     "small",
@@ -137,16 +138,7 @@ def test_sites_that_learn_alone_are_added_up_as_learn_does_it(sites: int) -> Non
 
 
 def test_votes_are_scored_without_repair() -> None:
-    """Each of three sites sees two edges of the cycle x1 -> x2 -> x3 -> x1: each edge has two votes."""
-    rng = np.random.default_rng(0)
-    sites = []
-    for start in range(3):
-        a, b, c = start, (start + 1) % 3, (start + 2) % 3
-        X = rng.standard_normal((500, 3))
-        X[:, b] += 1.2 * X[:, a]
-        X[:, c] += 1.2 * X[:, b]
-        sites.append(X)
-    trial = Trial(Setting(3, 1500, 3), 0, some_trial(d=3).truth, np.vstack(sites))
+    trial = Trial(Setting(3, 1500, 3), 0, some_trial(d=3).truth, np.vstack(sites_with_a_cycle()))
     graph = find("Voting")(trial).graph
     assert graph.sum() == 3
     assert not is_dag(graph)
