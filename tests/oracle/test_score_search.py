@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dagora
+from benchmarks.peers import ask
 from dagora import simulate
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
