@@ -232,7 +232,7 @@ def reproduce_command(
         "reproduction"
     ),
     runs: Annotated[int | None, typer.Option(min=1, help="Seeds a setting (30; with --quick 3).")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes at work.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at work.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help=f"Only settings with up to {QUICK_D} variables.")] = False,
     first_seed: Annotated[int, typer.Option(min=0, help="Seeds count from here.")] = 0,
     plugin: Annotated[

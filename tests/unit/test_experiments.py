@@ -94,6 +94,8 @@ def test_unknown_figures_and_methods_are_refused(tmp_path: Path) -> None:
         load_figure(str(tmp_path / "none.toml"))
     with pytest.raises(dagora.InputError, match="there is no method 'x'; choose from"):
         run_figure(replace(SMALL, methods=("x",)), tmp_path)
+    with pytest.raises(dagora.InputError, match="jobs and runs must be 1 or more"):
+        run_figure(SMALL, tmp_path, jobs=0)
     assert list(tmp_path.iterdir()) == []
 
 

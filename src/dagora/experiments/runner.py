@@ -46,6 +46,8 @@ def run_figure(
 
     jobs: processes.  Which kind is joblib's to say: `with joblib.parallel_config(backend="dask"): run_figure(...)`.
     """
+    if jobs < 1 or runs < 1:
+        raise InputError("jobs and runs must be 1 or more")
     load_methods(plugins)
     # The functions travel to the processes, which need not know of plugins; an unknown name is refused before any work.
     methods = {name: find(name) for name in figure.methods}
