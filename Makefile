@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/dagora demo --out demo-output
 
 test: install
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: install
 	$(BIN)/ruff check .

@@ -52,7 +52,7 @@ class Case:
     def leaves(self, d: int) -> dict[str, Shapes]:
         """The summand's fields and shapes by phase: all that the docstrings allow to leave a site."""
         if self.method in ("covariance", "pooled"):
-            return {"moments": {"rows": (), "sum": (d,), "squares": (d, d)}}
+            return {"moments": {"rows": (), "sum": (d,), "squares": (d * (d + 1) // 2,)}}
         once: Shapes = {"sites": (), "unfinished": (), "weights": (d, d)}
         if self.method != "admm":
             if self.method == "average":
@@ -94,7 +94,7 @@ ALGORITHMS = {
         if (method, learner) not in (("covariance", "boss"), ("voting", "notears"), ("pooled", "notears"))
     },
 }
-AGGREGATIONS = ("plain",)
+AGGREGATIONS = ("plain", "masked", "shared", "encrypted")
 
 
 class OverBytes:
@@ -105,10 +105,14 @@ class OverBytes:
         self.sent = 0
         self.received = 0
 
-    def exchange(self, message: Message) -> dict[str, Message]:
+    def exchange(
+        self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
+    ) -> dict[str, Message]:
         replies: dict[str, Message] = {}
         for site in self.sites:
-            request = bytes(bytearray(encode(message)))
+            if own is not None and site.name not in own:
+                continue
+            request = bytes(bytearray(encode({**message, **(own[site.name] if own else {})})))
             reply = site.handle(request)
             self.received += len(request)
             self.sent += len(reply)
@@ -125,8 +129,10 @@ class Recording(InProcess):
         super().__init__(sites)
         self.log: list[tuple[Message, dict[str, Message]]] = []
 
-    def exchange(self, message: Message) -> dict[str, Message]:
-        replies = super().exchange(message)
+    def exchange(
+        self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
+    ) -> dict[str, Message]:
+        replies = super().exchange(message, own, enough)
         self.log.append((message, replies))
         return replies
 

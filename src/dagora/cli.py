@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
 from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.partition import SPLITS
@@ -32,7 +33,7 @@ from dagora.errors import ConvergenceWarning, DagoraError
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS
 from dagora.federated.run import Watcher
 from dagora.files import plain
-from dagora.learn import AGGREGATIONS, learn
+from dagora.learn import learn
 from dagora.learners.registry import LEARNERS, SCORES
 from dagora.metrics import evaluate
 from dagora.result import Result

@@ -1,5 +1,7 @@
 """The errors that users see: one line each, which says where, what and what to do."""
 
+from collections.abc import Sequence
+
 
 class DagoraError(Exception):
     """Any failure that Dagora explains in one line; the command line prints it and exits with 2."""
@@ -19,3 +21,12 @@ class NumericalError(DagoraError, ArithmeticError):
 
 class ConvergenceWarning(UserWarning):
     """A solver stopped before its own tolerance was met; the result says how far it came."""
+
+
+class MissingSiteError(DagoraError):
+    """Sites that did not answer.  A sum without them would be another sum, so the round gives none."""
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        self.sites = tuple(sites)
+        names = ", ".join(map(repr, self.sites))
+        super().__init__(f"no answer from {'site' if len(self.sites) == 1 else 'sites'} {names}; start them again")

@@ -5,20 +5,18 @@ from collections.abc import Mapping, Sequence
 
 from threadpoolctl import threadpool_limits
 
-from dagora.aggregation.plain import Plain
+from dagora.aggregation.cohort import Cohort
+from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import Options, build
 from dagora.data.summary import check_together, summarise
 from dagora.data.tables import Source, open_tables
 from dagora.errors import ConvergenceWarning, InputError
-from dagora.federated.protocol import Aggregation
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site
 from dagora.graphs import break_cycles
 from dagora.result import Result
 from dagora.transport.in_process import InProcess
 from dagora.version import __version__
-
-AGGREGATIONS: dict[str, type[Aggregation]] = {"plain": Plain}
 
 
 def learn(
@@ -77,7 +75,7 @@ def learn(
         summaries = [summarise(table, names) for table in tables]
         pooled = check_together(names, summaries)
         data = {"pooled": pooled} if method == "pooled" else {s.site: s.moments for s in summaries}
-        algorithm, protection = build(options, names), AGGREGATIONS[aggregation]()
+        algorithm, protection = build(options, names), AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)))
         transport = InProcess([Site(site, algorithm.site, own, protection) for site, own in data.items()])
         outcome = run(algorithm.server, protection, transport, watch)
     estimate = outcome.estimate

@@ -14,6 +14,7 @@ import pytest
 import dagora
 from dagora.acyclicity import trace_exponential
 from dagora.aggregation.plain import Plain
+from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.presets import Options, build
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
@@ -24,7 +25,6 @@ from dagora.federated.protocol import Total, Transport
 from dagora.federated.run import Run, run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag, order_of
-from dagora.learn import AGGREGATIONS
 from dagora.learners.notears import _descend, notears_path, notears_published
 from dagora.models.linear import LinearModel
 from dagora.transport.in_process import InProcess
@@ -249,6 +249,6 @@ def test_a_total_that_is_not_finite_gives_no_graph(field: str, value: float) -> 
 def test_learn_gives_no_graph_from_totals_that_are_not_finite(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = ALGORITHMS[algorithm]
     field = {"admm": "position", "covariance": "squares", "pooled": "squares"}.get(case.method, "weights")
-    monkeypatch.setitem(AGGREGATIONS, "spoilt", partial(Spoilt, field))
+    monkeypatch.setitem(AGGREGATIONS, "spoilt", lambda cohort: Spoilt(field))
     with pytest.raises(dagora.NumericalError, match="not finite"):
         dagora.learn(small_sites(), aggregation="spoilt", **case.arguments)

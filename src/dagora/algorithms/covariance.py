@@ -1,7 +1,7 @@
 """Learning from totals (paper, Section 4): n, sum x and sum x x' are all that a linear Gaussian model needs.
 
     1. server sends "moments" with a centre c, zero at first
-    2. site: its number of rows, sum of x - c, sum of (x - c)(x - c)'
+    2. site: its number of rows, sum of x - c, sum of (x - c)(x - c)', of which one triangle travels
     3. server: from the totals the mean and scatter of all rows together
     4. only if some mean is so large against its spread that step 3 loses digits: once more, with c the mean found
     5. the learner, at the server, from these moments alone
@@ -39,7 +39,7 @@ class CovarianceSite:
         return state, {
             "rows": np.array(float(state.n)),
             "sum": state.n * (state.mean - centre),
-            "squares": state.about(centre),
+            "squares": folded(state.about(centre)),
         }
 
 
@@ -92,8 +92,20 @@ def pooled_moments(total: Total, centre: FloatArray) -> Moments:
     """Moments of all rows from the totals of their sums about a centre."""
     n = round(float(total["rows"]))
     shift = total["sum"] / n
-    squares = total["squares"] - n * np.outer(shift, shift)
-    return Moments(n, centre + shift, 0.5 * (squares + squares.T))
+    return Moments(n, centre + shift, unfolded(total["squares"], len(centre)) - n * np.outer(shift, shift))
+
+
+def folded(symmetric: FloatArray) -> FloatArray:
+    """The upper triangle of a symmetric matrix, row by row."""
+    return symmetric[np.triu_indices(len(symmetric))]
+
+
+def unfolded(triangle: FloatArray, d: int) -> FloatArray:
+    """The symmetric matrix of an upper triangle."""
+    symmetric = np.empty((d, d))
+    symmetric[np.triu_indices(d)] = triangle
+    symmetric.T[np.triu_indices(d)] = triangle
+    return symmetric
 
 
 def _cancelled(moments: Moments, centre: FloatArray) -> bool:

@@ -76,8 +76,14 @@ class Algorithm(Generic[Data, SiteState, ServerState]):
 class Transport(Protocol):
     """Carries a message to every site and brings the replies back, in a fixed order of sites."""
 
-    def exchange(self, message: Message) -> Mapping[str, Message]:
-        """One message out, one reply from every site; a missing reply is an error, never a smaller sum."""
+    def exchange(
+        self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
+    ) -> Mapping[str, Message]:
+        """One message out, one reply from every site; a missing reply is a MissingSiteError, never a smaller sum.
+
+        own: fields that single sites are sent besides the message; only these sites are then asked.
+        enough: take what there is if at least so many sites answer (None: all that are asked).
+        """
 
     @property
     def sent(self) -> int:

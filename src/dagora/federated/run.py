@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from secrets import token_hex
 
 import numpy as np
 
-from dagora.errors import NumericalError
+from dagora.errors import MissingSiteError, NumericalError
+from dagora.federated.message import Message
 from dagora.federated.protocol import Aggregation, Estimate, ServerPart, ServerState, Total, Transport
 
 Watcher = Callable[[Mapping[str, float]], None]
@@ -38,15 +40,23 @@ def run(
     aggregation: Aggregation,
     transport: Transport,
     watch: Watcher | None = None,
+    name: str = "",
+    retries: int = 2,
 ) -> Run:
-    """Broadcast, add up, update, until the server part has nothing more to ask."""
+    """Broadcast, add up, update, until the server part has nothing more to ask.
+
+    name: tells this run from all others; new and random if empty.
+    retries: how often a round is asked again when a site did not answer.
+    """
+    name = name or token_hex(16)
     start = time.perf_counter()
     state = server.init()
     history: list[Mapping[str, float]] = []
     ledger: dict[str, Departure] = {}
     while (message := server.broadcast(state)) is not None:
         sent, received = transport.sent, transport.received
-        total = _finite(aggregation.total(transport, message))
+        asked: Message = {"run": name, "round": len(history) + 1, **message}
+        total = _finite(_insist(aggregation, transport, asked, retries))
         state = server.global_update(state, total)
         phase = str(message.get("phase", ""))
         ledger[phase] = _departure(
@@ -56,6 +66,16 @@ def run(
         if watch is not None:
             watch(history[-1])
     return Run(server.estimate(state), tuple(history), tuple(ledger.values()), time.perf_counter() - start)
+
+
+def _insist(aggregation: Aggregation, transport: Transport, message: Message, retries: int) -> Total:
+    """Ask again while sites are missing: those that have answered give the same summand, with new protection."""
+    for _ in range(retries):
+        try:
+            return aggregation.total(transport, message)
+        except MissingSiteError:
+            continue
+    return aggregation.total(transport, message)
 
 
 def _finite(total: Total) -> Total:

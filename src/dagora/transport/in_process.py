@@ -1,6 +1,6 @@
 """Sites and coordinator in one process.  Messages still travel as bytes, so they weigh what they would weigh."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagora.errors import DagoraError
@@ -19,14 +19,23 @@ class InProcess:
         self.sent = 0
         self.received = 0
 
-    def exchange(self, message: Message) -> dict[str, Message]:
-        """Send the same bytes to every site and decode what they answer."""
-        request = encode(message)
-        decoded = decode(request)  # once for all: its arrays cannot be written to
+    def exchange(
+        self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
+    ) -> dict[str, Message]:
+        """Send the same bytes to every site, or each its own, and decode what they answer; here all always do."""
+        common = encode(message)
+        decoded = decode(common)  # once for all: its arrays cannot be written to
         replies: dict[str, Message] = {}
         for site in self._sites:
-            reply = site.reply(decoded)
-            self.received += len(request)
+            if own is None:
+                size, request = len(common), decoded
+            elif site.name in own:
+                single = encode({**message, **own[site.name]})
+                size, request = len(single), decode(single)
+            else:
+                continue
+            reply = site.reply(request)
+            self.received += size
             self.sent += len(reply)
             replies[site.name] = decode(reply)
         return replies

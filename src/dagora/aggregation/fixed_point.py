@@ -1,0 +1,94 @@
+"""Real numbers as elements of a finite ring, so that masks can hide them perfectly and sums are exact.
+
+A number v is round(v 2^64) in Z_2^128, negative numbers as two's complement, kept as two words of Z_2^64: low (the
+fraction) and high (the whole part).  One word is not enough for raw data: the squares of a column in the thousands
+and those of one in the thousandths have 40 binary digits between them before their own digits begin.
+
+    a double  ->  words   rounds to the nearest multiple of 2^-64; doubles of 2^-12 and more are kept exactly
+    sums of words         are exact and do not depend on the order of the sites
+    words  ->  a double   rounds once more
+
+Sums wrap around.  A summand is therefore refused before it is sent unless |v| < 2^62 / K, K the number of sites.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dagora.arrays import FloatArray
+from dagora.errors import NumericalError
+from dagora.federated.protocol import Summand
+
+Words: TypeAlias = npt.NDArray[np.uint64]  # (2, ...): low and high words
+
+FRACTION_BITS = 64
+LARGEST = 2.0**62  # of a total
+
+_UNIT = 2.0**FRACTION_BITS
+_SIGN = np.uint64(1 << 63)
+
+
+def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
+    """Words of numbers that `parties` sites add up."""
+    magnitude = np.abs(values)
+    if not (magnitude < LARGEST / parties).all():  # false for NaN, too
+        raise NumericalError(
+            f"{what} is not finite, or 2^62 / {parties} = {LARGEST / parties:.1e} or more, which a private sum over "
+            f"{parties} sites cannot hold; nothing was sent: divide large columns by a constant that all sites agree on"
+        )
+    whole = np.floor(magnitude)
+    words = np.empty((2, *magnitude.shape), dtype=np.uint64)
+    # Both parts are exact, and the fraction is at most 1 - 2^-53: rounding cannot carry into the whole part.
+    words[0] = np.rint((magnitude - whole) * _UNIT)
+    words[1] = whole
+    return np.where(np.signbit(values), negative(words), words)
+
+
+def encode_summand(summand: Summand, parties: int) -> Words:
+    """All fields as one vector of words; a field out of range is named."""
+    parts = [np.zeros((2, 0), dtype=np.uint64)]  # concatenate wants at least one
+    for name, values in summand.items():
+        words = encode(np.ravel(values), parties, f"the summand's field {name!r}")
+        parts.append(words)
+    return np.concatenate(parts, axis=1)
+
+
+def decode(words: Words) -> FloatArray:
+    """The numbers that words stand for, rounded once, to the nearest double."""
+    below = words[1] >= _SIGN
+    low, high = np.where(below, negative(words), words)
+    # The 64 leading digits, and as the last of them whether anything but zeros follows: enough to round correctly.
+    cut = np.frexp(high.astype(np.float64))[1]
+    shift = cut.astype(np.uint64)
+    rest = low & ((np.uint64(1) << shift) - np.uint64(1))
+    leading = (high << (np.uint64(64) - shift)) | (low >> shift) | (rest != 0)
+    magnitude = np.ldexp(leading.astype(np.float64), cut - FRACTION_BITS)
+    signed: FloatArray = np.where(below, -magnitude, magnitude)
+    return signed
+
+
+def add(a: Words, b: Words) -> Words:
+    """Sum in Z_2^128."""
+    low = a[0] + b[0]
+    return np.stack([low, a[1] + b[1] + (low < b[0])])
+
+
+def negative(a: Words) -> Words:
+    """The number that adds up to zero with `a`."""
+    low = ~a[0] + np.uint64(1)
+    return np.stack([low, ~a[1] + (low == 0)])
+
+
+def add_to(total: Words, other: Words) -> None:
+    """`total` + `other` in place, for loops over masks."""
+    total[0] += other[0]
+    total[1] += other[1]
+    total[1] += total[0] < other[0]
+
+
+def subtract_from(total: Words, other: Words) -> None:
+    """`total` - `other` in place."""
+    total[1] -= other[1]
+    total[1] -= total[0] < other[0]
+    total[0] -= other[0]

@@ -1,0 +1,61 @@
+"""A summand as one vector, and a total back from one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dagora.arrays import FloatArray
+from dagora.errors import MessageError
+from dagora.federated.message import Value
+from dagora.federated.protocol import Summand, Total
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a summand's fields.  They travel openly: they follow from the method and the variables."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, summand: Summand) -> "Layout":
+        """As a summand has them."""
+        return cls({name: np.shape(values) for name, values in summand.items()})
+
+    @classmethod
+    def read(cls, text: Value | None, site: str) -> "Layout":
+        """As a site states them."""
+        try:
+            named = [part.split(":") for part in str(text).split(";")]
+            return cls({name: tuple(map(int, sizes.split(",") if sizes else ())) for name, sizes in named})
+        except ValueError:
+            raise MessageError(f"site {site!r} did not say what its answer consists of; stop it") from None
+
+    @property
+    def text(self) -> str:
+        """For a message: "rows:;sum:5;squares:5,5"."""
+        return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in self.shapes.items())
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    def join(self, summand: Summand) -> FloatArray:
+        """All numbers, field after field."""
+        return np.concatenate([np.ravel(summand[name]) for name in self.shapes])
+
+    def split(self, vector: FloatArray) -> Total:
+        """The fields again."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])
+        parts = zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=True)
+        return {name: part.reshape(shape) for (name, shape), part in parts}
+
+
+def common_layout(contents: Mapping[str, Mapping[str, Value]]) -> Layout:
+    """The layout that all sites state, or an error that names one that differs."""
+    (first, content), *others = contents.items()
+    for site, other in others:
+        if other.get("layout") != content.get("layout"):
+            raise MessageError(f"site {site!r} answered with other fields or shapes than site {first!r}; stop it")
+    return Layout.read(content.get("layout"), first)

@@ -1,0 +1,90 @@
+"""Secure sums by pairwise masks: every payload that leaves a site is uniformly random, and only the sum means anything.
+
+    1. once a run: sites agree on a key for every two of them                      (agreement.py)
+    2. site k encodes its summand v_k in Z_2^128                                   (fixed_point.py)
+       and sends  y_k = v_k + sum over j after k of m_kj - sum over j before k of m_jk
+    3. server: sum_k y_k = sum_k v_k, for every mask is added once and subtracted once
+
+A mask m_kj is a ChaCha20 key stream under a key that HKDF makes of the pair's key for one run, round, attempt and
+question (Bonawitz et al. 2017, without their recovery from dropouts).  So a mask hides one payload only; sites that
+were asked different questions have masks that do not cancel; and a round in which a site is missing gives nothing: it
+is an error that names the site, and a retry starts over with fresh masks.  A site makes K - 1 masks a round.
+
+What leaves a site: uniform words, and the names and shapes of its summand's fields.  The server, alone or with up to
+K - 2 sites, learns the total over the other sites and nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from dagora.aggregation import fixed_point
+from dagora.aggregation.agreement import KEYS_STEP, Agreement, collect, derived_key
+from dagora.aggregation.cohort import Cohort, Question
+from dagora.aggregation.layout import Layout, common_layout
+from dagora.aggregation.turns import Answered, Attempts
+from dagora.errors import MessageError
+from dagora.federated.message import Message
+from dagora.federated.protocol import Summand, Total, Transport
+
+SUM_STEP = "sum"
+
+_NONCE = bytes(16)  # a key serves one stream
+
+
+class Masked:
+    """Both halves.  The server's keeps the sites' public keys of the run and the number of the attempt."""
+
+    def __init__(self, cohort: Cohort) -> None:
+        self._cohort = cohort
+        self._attempts = Attempts()
+        self._run: object = None
+        self._keys: Message = {}
+
+    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+        """Mask a site's summands."""
+        agreement, answered = Agreement(self._cohort, site), Answered()
+
+        def protected(message: Message) -> Message:
+            if message.get("secure.step") == KEYS_STEP:
+                return agreement.offer(message)
+            question = Question.of(message)
+            if question.step != SUM_STEP:
+                raise MessageError("message refused: it names no step of masked sums")
+            answered.once(question)
+            keys = agreement.pairs(message)
+            summand = answer(message)
+            words = fixed_point.encode_summand(summand, len(self._cohort.sites))
+            _mask(words, site, keys, question)
+            return self._cohort.seal(site, question, {"layout": Layout.of(summand).text, "words": words})
+
+        return protected
+
+    def total(self, transport: Transport, message: Message) -> Total:
+        """Add the payloads of all sites of the cohort."""
+        asked = self._attempts.of(message, SUM_STEP)
+        if message.get("run") != self._run:
+            self._keys = collect(self._cohort, transport, str(message.get("run")))
+            self._run = message.get("run")
+        if message.get("round") == 1:
+            asked |= self._keys
+        replies, question = transport.exchange(asked), Question.of(asked)
+        contents = {site: self._cohort.open(site, question, replies[site]) for site in self._cohort.sites}
+        layout = common_layout(contents)
+        total = np.zeros((2, layout.size), dtype=np.uint64)
+        for site, content in contents.items():
+            words = content.get("words")
+            if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.shape != total.shape:
+                raise MessageError(f"site {site!r}: its words are not those of its layout; stop it")
+            fixed_point.add_to(total, words)
+        return layout.split(fixed_point.decode(total))
+
+
+def _mask(words: fixed_point.Words, site: str, keys: Mapping[str, bytes], question: Question) -> None:
+    zeros, context = bytes(words.nbytes), question.context("mask")
+    for peer, pair in keys.items():
+        cipher = Cipher(algorithms.ChaCha20(derived_key(pair, context), _NONCE), mode=None)
+        stream = cipher.encryptor().update(zeros)
+        mask = np.frombuffer(stream, np.uint64).reshape(words.shape)
+        (fixed_point.add_to if site < peer else fixed_point.subtract_from)(words, mask)
