@@ -17,6 +17,9 @@ NAMES = (
     "score_search",
     "networks",
     "large",
+    "private_sums",
+    "private_runs",
+    "dp",
 )
 
 

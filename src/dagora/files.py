@@ -27,9 +27,8 @@ def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> Non
 
 def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]) -> list[Path]:
     """Write all files beside their places first, then move each there: a failure leaves nothing half-written."""
-    folder = Path(folder)
+    folder = make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".dagora-") as scratch:
             for name, write in writers.items():
                 with (Path(scratch) / name).open("w", encoding="utf-8", newline="") as out:
@@ -37,8 +36,22 @@ def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[
             for name in writers:
                 os.replace(Path(scratch) / name, folder / name)
     except OSError as error:
-        raise InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder") from None
+        raise _unwritable(folder, error) from None
     return [folder / name for name in writers]
+
+
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made if it is not there."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    return folder
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder")
 
 
 def plain(value: Any) -> Any:

@@ -1,18 +1,26 @@
 """The one entry to learning: the command line, notebooks and experiments all call `learn`."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from secrets import token_hex
 
 from threadpoolctl import threadpool_limits
 
-from dagora.aggregation.cohort import Cohort
-from dagora.aggregation.registry import AGGREGATIONS
-from dagora.algorithms.presets import Options, build
-from dagora.data.summary import check_together, summarise
+from dagora.aggregation.gaussian import Gaussian
+from dagora.aggregation.ledger import Ledger
+from dagora.aggregation.registry import check_privacy
+from dagora.algorithms.presets import Options
+from dagora.assembly import assemble
 from dagora.data.tables import Source, open_tables
 from dagora.errors import ConvergenceWarning, InputError
+from dagora.federated.guard import Guard, PolicySource, read_policies
+from dagora.federated.policy import Job
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site
+from dagora.files import make_folder
 from dagora.graphs import break_cycles
 from dagora.result import Result
 from dagora.transport.in_process import InProcess
@@ -26,6 +34,11 @@ def learn(
     method: str = "admm",
     preset: str = "default",
     aggregation: str = "plain",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    colluders: int | None = None,
+    policy: PolicySource | Mapping[str, PolicySource] | None = None,
+    ledger: str | os.PathLike[str] | None = None,
     learner: str | None = None,
     lam: float | None = None,
     threshold: float | None = None,
@@ -43,8 +56,14 @@ def learn(
     method: "admm" (federated; paper, Section 5), "covariance" (one total, then a learner; paper, Section 4),
         "voting" or "average" (every site learns alone), or "pooled" (all rows in one place: the oracle).
     preset: "default" (the best we know) or "paper" (its text to the letter).
+    aggregation: "plain" (the server sees every site's summand), "masked", "shared", "encrypted" (it sees totals), or
+        "gaussian" (masked, and totals with noise: differential privacy; method "covariance" only).
+    epsilon, delta, colluders: for "gaussian": the privacy loss of the whole run (delta 1e-5), and how many sites may
+        pool what they know without harm to the others (half of them).
+    policy: what sites allow: a Policy or its TOML file, for all sites or by name; nothing leaves against it.
+    ledger: a folder in which each site keeps its own record of what left it (SITE.jsonl).
     learner: "boss", "ges", "exact", "pc" (equivalence classes, whatever the units), "notears" or "golem" (weights, in
-        the columns' own units).  None for "boss" with method "covariance", else "notears".
+        the columns' own units).  None for "boss" with method "covariance", else (and under noise) "notears".
     threads: BLAS threads.  With one, equal input gives equal bits.
     watch: called after every round with its figures; "done" goes from 0 to 1.
 
@@ -61,28 +80,31 @@ def learn(
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
     """
+    privacy = check_privacy(aggregation, epsilon, delta, colluders)
+    if privacy is not None and learner is None and method == "covariance":
+        learner = "notears"
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept
     )  # fmt: skip
-    if aggregation not in AGGREGATIONS:
-        choices = ", ".join(AGGREGATIONS)
-        raise InputError(f"aggregation: there is no {aggregation!r}; choose from {choices}")
     if threads < 1:
         raise InputError("threads: must be 1 or more")
     tables = open_tables(sites)
     names = tables[0].names
-    with threadpool_limits(threads):
-        summaries = [summarise(table, names) for table in tables]
-        pooled = check_together(names, summaries)
-        data = {"pooled": pooled} if method == "pooled" else {s.site: s.moments for s in summaries}
-        algorithm, protection = build(options, names), AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)))
-        transport = InProcess([Site(site, algorithm.site, own, protection) for site, own in data.items()])
-        outcome = run(algorithm.server, protection, transport, watch)
+    with threadpool_limits(threads), ExitStack() as stack:
+        assembly = assemble(options, aggregation, privacy, tables, names)
+        algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
+        job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
+        guards = _guards(job, assembly.rows, policy, ledger, stack)
+        parts = [Site(site, algorithm.site, own, protection, guards.get(site)) for site, own in data.items()]
+        outcome = run(algorithm.server, protection, InProcess(parts), watch, job.run)
     estimate = outcome.estimate
     adjacency, removed = break_cycles(estimate.edges, estimate.strength)
     for text in estimate.warnings:
         warnings.warn(text, ConvergenceWarning, stacklevel=2)
     settings = options.settings | {"aggregation": aggregation, "version": __version__}
+    if isinstance(protection, Gaussian):
+        settings |= {"epsilon": epsilon, "delta": protection.delta, "colluders": protection.colluders}
+        settings |= {"epsilon_spent": protection.epsilon_spent}
     return Result(
         weights=estimate.weights + 0.0,  # no -0.0 in files
         adjacency=adjacency,
@@ -91,9 +113,31 @@ def learn(
         ledger=outcome.ledger,
         seconds=outcome.seconds,
         settings=settings,
-        site_rows={summary.site: summary.moments.n for summary in summaries},
+        # Exact counts are not noisy: under differential privacy they stay untold.
+        site_rows={} if privacy else assembly.rows,
         warnings=estimate.warnings,
         removed=tuple(removed),
         extras=estimate.extras,
         identified=estimate.cpdag,
     )
+
+
+def _guards(
+    job: Job,
+    rows: Mapping[str, int],
+    policy: PolicySource | Mapping[str, PolicySource] | None,
+    folder: str | os.PathLike[str] | None,
+    stack: ExitStack,
+) -> dict[str, Guard]:
+    """Who watches over each site: nobody in a simulation, unless there is a policy or a ledger is wanted."""
+    if policy is None and folder is None:
+        return {}
+    policies = read_policies(policy, tuple(rows))
+    if folder is not None:
+        make_folder(folder)
+    guards = {}
+    for site in job.sites:
+        path = None if folder is None else Path(folder) / f"{site}.jsonl"
+        ledger = stack.enter_context(Ledger(site, path))
+        guards[site] = Guard(job, rows.get(site, sum(rows.values())), policies.get(site), ledger)
+    return guards

@@ -43,7 +43,7 @@ def test_a_sum_is_exact(values: list[float]) -> None:
     encoded = words(values, len(values))
     total = np.zeros((2, 1), dtype=np.uint64)
     for k in range(len(values)):
-        fixed_point.add_to(total, encoded[:, k : k + 1])
+        fixed_point.add_to(*total, *encoded[:, k : k + 1])
     exact = sum(round(Fraction(value) * 2**64) for value in values)
     assert integers(total) == [exact]
     assert fixed_point.decode(total)[0] == float(Fraction(exact, 2**64))
@@ -62,11 +62,11 @@ def test_the_order_of_sites_changes_no_bit(values: list[float]) -> None:
 def test_a_mask_that_is_added_and_subtracted_leaves_nothing(values: list[float], random: bytes) -> None:
     encoded = words(values)
     masked, mask = encoded.copy(), np.tile(np.frombuffer(random, np.uint64)[:, None], len(values))
-    fixed_point.add_to(masked, mask)
+    fixed_point.add_to(*masked, *mask)
     assert integers(masked) == [
         (value + (1 << 127) + integers(mask)[0]) % (1 << 128) - (1 << 127) for value in integers(encoded)
     ]
-    fixed_point.subtract_from(masked, mask)
+    fixed_point.subtract_from(*masked, *mask)
     np.testing.assert_array_equal(masked, encoded)
 
 
@@ -82,7 +82,7 @@ def test_the_largest_summands_do_not_wrap_around(parties: int) -> None:
     for sign in (1.0, -1.0):
         encoded, total = words([sign * largest], parties), np.zeros((2, 1), dtype=np.uint64)
         for _ in range(parties):
-            fixed_point.add_to(total, encoded)
+            fixed_point.add_to(*total, *encoded)
         assert fixed_point.decode(total)[0] == pytest.approx(sign * largest * parties)
 
 
@@ -101,7 +101,7 @@ def test_residues_add_up_to_the_same_total(values: list[float]) -> None:
     assert parts.tolist() == [[value % prime for value in integers(encoded)] for prime in residues.PRIMES]
     total = np.zeros((2, 1), dtype=np.uint64)
     for k in range(len(values)):
-        fixed_point.add_to(total, encoded[:, k : k + 1])
+        fixed_point.add_to(*total, *encoded[:, k : k + 1])
     summed = parts.sum(axis=1, keepdims=True) % residues.MODULI  # at most 12 numbers below 2^32
     assert residues.to_floats(summed).tobytes() == fixed_point.decode(total).tobytes()
 

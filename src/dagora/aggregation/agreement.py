@@ -29,13 +29,13 @@ class Agreement:
         self._cohort, self._site = cohort, site
         self._run = ""
         self._private = X25519PrivateKey.generate()
-        self._pairs: dict[str, bytes] = {}
+        self._pairs: dict[str, bytes] | None = None
 
     def offer(self, message: Message) -> Message:
         """Step one: a new key pair for a new run; its public half, signed."""
         question = Question.of(message)
         if question.run != self._run:
-            self._run, self._private, self._pairs = question.run, X25519PrivateKey.generate(), {}
+            self._run, self._private, self._pairs = question.run, X25519PrivateKey.generate(), None
         own = self._private.public_key().public_bytes_raw()
         return self._cohort.seal(self._site, question, {"key": np.frombuffer(own, np.uint8)})
 
@@ -43,7 +43,7 @@ class Agreement:
         """A key for every other site.  The first message after step one carries what all sites offered."""
         if message.get("run") != self._run:
             raise MessageError("message refused: no keys were agreed upon for this run")
-        if not self._pairs:
+        if self._pairs is None:
             question = Question.of(_request(self._run))
             offers = _unpack(message, self._cohort.sites)
             keys = {peer: _public(self._cohort.open(peer, question, offer), peer) for peer, offer in offers.items()}

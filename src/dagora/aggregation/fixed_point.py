@@ -20,6 +20,7 @@ from dagora.arrays import FloatArray
 from dagora.errors import NumericalError
 from dagora.federated.protocol import Summand
 
+Word: TypeAlias = npt.NDArray[np.uint64]
 Words: TypeAlias = npt.NDArray[np.uint64]  # (2, ...): low and high words
 
 FRACTION_BITS = 64
@@ -47,11 +48,11 @@ def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
 
 def encode_summand(summand: Summand, parties: int) -> Words:
     """All fields as one vector of words; a field out of range is named."""
-    parts = [np.zeros((2, 0), dtype=np.uint64)]  # concatenate wants at least one
-    for name, values in summand.items():
-        words = encode(np.ravel(values), parties, f"the summand's field {name!r}")
-        parts.append(words)
-    return np.concatenate(parts, axis=1)
+    vector = np.concatenate([np.ravel(values) for values in summand.values()])
+    if not (np.abs(vector) < LARGEST / parties).all():
+        for name, values in summand.items():
+            encode(np.ravel(values), parties, f"the summand's field {name!r}")
+    return encode(vector, parties)
 
 
 def decode(words: Words) -> FloatArray:
@@ -80,15 +81,15 @@ def negative(a: Words) -> Words:
     return np.stack([low, ~a[1] + (low == 0)])
 
 
-def add_to(total: Words, other: Words) -> None:
-    """`total` + `other` in place, for loops over masks."""
-    total[0] += other[0]
-    total[1] += other[1]
-    total[1] += total[0] < other[0]
+def add_to(low: Word, high: Word, other_low: Word, other_high: Word) -> None:
+    """A sum in place, for loops over masks."""
+    low += other_low
+    high += other_high
+    high += low < other_low
 
 
-def subtract_from(total: Words, other: Words) -> None:
-    """`total` - `other` in place."""
-    total[1] -= other[1]
-    total[1] -= total[0] < other[0]
-    total[0] -= other[0]
+def subtract_from(low: Word, high: Word, other_low: Word, other_high: Word) -> None:
+    """A difference in place."""
+    high -= low < other_low
+    low -= other_low
+    high -= other_high

@@ -77,14 +77,15 @@ class Masked:
             words = content.get("words")
             if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.shape != total.shape:
                 raise MessageError(f"site {site!r}: its words are not those of its layout; stop it")
-            fixed_point.add_to(total, words)
+            fixed_point.add_to(*total, *words)
         return layout.split(fixed_point.decode(total))
 
 
 def _mask(words: fixed_point.Words, site: str, keys: Mapping[str, bytes], question: Question) -> None:
+    low, high = words
     zeros, context = bytes(words.nbytes), question.context("mask")
     for peer, pair in keys.items():
         cipher = Cipher(algorithms.ChaCha20(derived_key(pair, context), _NONCE), mode=None)
-        stream = cipher.encryptor().update(zeros)
-        mask = np.frombuffer(stream, np.uint64).reshape(words.shape)
-        (fixed_point.add_to if site < peer else fixed_point.subtract_from)(words, mask)
+        mask = np.frombuffer(cipher.encryptor().update(zeros), np.uint64)
+        move = fixed_point.add_to if site < peer else fixed_point.subtract_from
+        move(low, high, mask[: len(low)], mask[len(low) :])

@@ -1,17 +1,18 @@
 """From a method's name and options to the two halves of an algorithm."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.local import LocalServer, LocalSite
+from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite, Rows
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
-from dagora.learners.base import LearnerOptions
+from dagora.learners.base import Learned, LearnerOptions
 from dagora.learners.golem import UNEQUAL_LAM
 from dagora.learners.registry import LEARNERS, SCORES, with_names
 from dagora.models.linear import LinearModel
@@ -117,13 +118,23 @@ def build(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, A
     """The algorithm for these variables."""
     if options.method == "admm":
         return _admm(options, len(names))
-    entry = LEARNERS[options.chosen_learner]
-    learn = with_names(entry.learner, LearnerOptions(**options.effective, published=options.published), names)
+    entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
     voting = options.method == "voting"
     threshold = float(options.effective.get("threshold", 0.0))
     return Algorithm(LocalSite(learn, voting), LocalServer(voting, entry.classes, threshold))
+
+
+def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
+    """The covariance method for summands that are noised: its sites bound what a row can change."""
+    server = PrivateCovarianceServer(len(names), _learner(options, names), noise)
+    return Algorithm(PrivateCovarianceSite(), server)
+
+
+def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
+    chosen = LearnerOptions(**options.effective, published=options.published)
+    return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
 def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:

@@ -1,8 +1,13 @@
 """A site: its data's state, and the bytes it answers with."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic
 
+import numpy as np
+
 from dagora.errors import DagoraError, MessageError
+from dagora.federated.guard import Guard, Shapes
 from dagora.federated.message import Message, decode, encode
 from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Summand
 
@@ -11,15 +16,27 @@ class Site(Generic[Data, SiteState]):
     """Answers broadcasts.  The state (moments, duals, last reply) stays here; only protected summands leave.
 
     A round moves the state once, however often it is asked for: a retry gets the summand that was computed already,
-    and a repeated round with another question is refused.
+    and a repeated round with another question is refused.  Where there is a guard, nothing leaves without it.
     """
 
-    def __init__(self, name: str, part: SitePart[Data, SiteState], data: Data, aggregation: Aggregation) -> None:
+    def __init__(
+        self,
+        name: str,
+        part: SitePart[Data, SiteState],
+        data: Data,
+        aggregation: Aggregation,
+        guard: Guard | None = None,
+    ) -> None:
         self.name = name
         self._part = part
+        self._guard = guard
+        if guard is not None:
+            with self._named():
+                guard.enter()
         self._state = part.init(data)
         self._protected = aggregation.at_site(name, self._answer)
         self._last: tuple[Message, Summand] | None = None
+        self._leaving: Shapes = {}
 
     def handle(self, request: bytes) -> bytes:
         """Bytes in, bytes out: all that a network sees of a site."""
@@ -27,12 +44,21 @@ class Site(Generic[Data, SiteState]):
 
     def reply(self, message: Message) -> bytes:
         """The same for a message that has been decoded already."""
-        try:
-            return encode(self._protected(message))
-        except DagoraError as error:
-            raise type(error)(f"site {self.name!r}: {error}") from error
+        with self._named():
+            self._leaving = {}
+            reply = encode(self._protected(message))
+            if self._guard is not None:
+                self._guard.record(self._leaving, message, reply)
+            return reply
 
     def _answer(self, message: Message) -> Summand:
+        summand = self._summand(message)
+        if self._guard is not None:
+            self._leaving = {name: np.shape(values) for name, values in summand.items()}
+            self._guard.release(self._leaving, message)
+        return summand
+
+    def _summand(self, message: Message) -> Summand:
         if self._last is not None and _turn(message) == _turn(self._last[0]) != (None, None):
             earlier, summand = self._last
             if encode(_question(message)) != encode(_question(earlier)):
@@ -41,6 +67,14 @@ class Site(Generic[Data, SiteState]):
         self._state, summand = self._part.local_update(self._state, message)
         self._last = message, summand
         return summand
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors name the site where they arose."""
+        try:
+            yield
+        except DagoraError as error:
+            raise type(error)(f"site {self.name!r}: {error}") from error
 
 
 def _turn(message: Message) -> tuple[object, object]:

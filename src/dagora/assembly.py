@@ -1,0 +1,48 @@
+"""From options and tables to an algorithm, its protection and what each site starts from, for `learn` and audits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dagora.aggregation.cohort import Cohort
+from dagora.aggregation.gaussian import Gaussian
+from dagora.aggregation.registry import AGGREGATIONS, Privacy
+from dagora.algorithms.presets import Options, build, build_private
+from dagora.algorithms.private_covariance import Rows
+from dagora.data.summary import check_together, summarise
+from dagora.data.tables import Table
+from dagora.errors import InputError
+from dagora.federated.protocol import Aggregation, Algorithm
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """All that a run in one process needs; `data` is by site, `rows` counts them."""
+
+    algorithm: Algorithm[Any, Any, Any]
+    protection: Aggregation
+    data: dict[str, Any]
+    rows: dict[str, int]
+
+
+def assemble(
+    options: Options, aggregation: str, privacy: Privacy | None, tables: Sequence[Table], names: tuple[str, ...]
+) -> Assembly:
+    """Read every site's rows once, refuse data from which nothing can be learned, and put the parts together."""
+    summaries = [summarise(table, names) for table in tables]
+    pooled = check_together(names, summaries)
+    rows = {summary.site: summary.moments.n for summary in summaries}
+    data: dict[str, Any] = {summary.site: summary.moments for summary in summaries}
+    if options.method == "pooled":
+        data = {"pooled": pooled}
+    elif len(data) == 1 and privacy is None and aggregation != "plain":
+        raise InputError(
+            f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
+        )
+    protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
+    algorithm: Algorithm[Any, Any, Any] = build(options, names)
+    if isinstance(protection, Gaussian) and options.method == "covariance":
+        algorithm = build_private(options, names, protection.multiplier)
+        data = {table.site: Rows(partial(table.chunks, names), len(names)) for table in tables}
+    return Assembly(algorithm, protection, data, rows)

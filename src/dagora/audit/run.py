@@ -1,0 +1,127 @@
+"""An audit: run the method on all sites' data in one place, attack what crossed, and compare with the truth."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dagora.aggregation.registry import Privacy, check_privacy
+from dagora.algorithms.presets import Options
+from dagora.arrays import FloatArray
+from dagora.assembly import assemble
+from dagora.audit.differencing import differencing, differencing_row
+from dagora.audit.finding import Finding
+from dagora.audit.inversion import broadcast_setup, collusion, inversion
+from dagora.audit.multi_round import consensus, multi_round
+from dagora.audit.report import AuditReport
+from dagora.audit.rows import MOST_ROWS, rows
+from dagora.audit.transcript import Recorder, Summands, Transcript
+from dagora.data.moments import Moments
+from dagora.data.tables import Source, open_tables
+from dagora.errors import DagoraError, InputError
+from dagora.federated.run import run
+from dagora.federated.site import Site
+from dagora.result import Result
+from dagora.transport.in_process import InProcess
+
+MOST_SITES = 6  # for the attack on sequences of totals: from four on it often runs out of time, yet beats a guess
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run as the auditor saw it."""
+
+    transcript: Transcript
+    summands: Summands
+    result: Result | None = None
+
+
+Play = Callable[[Mapping[str, FloatArray]], Played]
+
+
+def audit(
+    sites: Sequence[Source] | Mapping[str, Source],
+    *,
+    method: str = "admm",
+    preset: str = "default",
+    aggregation: str = "plain",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    colluders: int | None = None,
+    seconds: float = 60.0,
+    play: Play | None = None,
+    **options: Any,
+) -> AuditReport:
+    """Attack runs of a method on these sites.
+
+    seconds: time for the attack on sequences of totals.
+    play: how to run the method on rows by site and record it; None for `recorded` with the other arguments.
+    options: those of `learn`.
+    """
+    if method == "pooled":
+        raise InputError("method: 'pooled' puts all rows in one place; there is nothing to audit")
+    privacy = check_privacy(aggregation, epsilon, delta, colluders)
+    if play is None:
+        play = recorded(Options(method=method, preset=preset, **options), aggregation, privacy)
+    tables = open_tables(sites)
+    data = {table.site: np.concatenate(list(table.chunks(tables[0].names))) for table in tables}
+    with threadpool_limits(1):
+        found = tuple(findings(data, play, seconds))
+    return AuditReport(method, preset, aggregation, len(data), found)
+
+
+def findings(data: Mapping[str, FloatArray], play: Play, seconds: float) -> Iterable[Finding]:
+    """All attacks; those that need one victim are shown on the smallest site, which has most to fear."""
+    played = play(data)
+    seen, summands = played.transcript, played.summands
+    moments = {site: Moments.of_rows(own) for site, own in data.items()}
+    victim = min(data, key=lambda site: len(data[site]))
+    yield from (inversion(seen, site, moments, summands) for site in data)
+    if "learn" not in seen.phases:
+        for site in [site for site, own in data.items() if len(own) <= MOST_ROWS]:
+            yield rows(seen, site, moments, data[site])
+    yield from _present(consensus(seen, moments))
+    if 2 <= len(data) <= MOST_SITES:
+        yield from _present(multi_round(seen, moments, seconds))
+    if len(data) > 1:
+        yield collusion(seen, victim, moments, summands)
+        yield from _present(broadcast_setup(seen, victim, moments))
+    yield from _reruns(data, play, played, victim, moments)
+
+
+def recorded(options: Options, aggregation: str, privacy: Privacy | None = None) -> Play:
+    """Run in one process under a recorder, as `learn` would."""
+
+    def play(data: Mapping[str, FloatArray]) -> Played:
+        tables = open_tables(data)
+        assembly = assemble(options, aggregation, privacy, tables, tables[0].names)
+        recorder = Recorder(assembly.protection)
+        parts = [Site(site, assembly.algorithm.site, own, recorder) for site, own in assembly.data.items()]
+        run(assembly.algorithm.server, recorder, InProcess(parts))
+        return Played(recorder.transcript, recorder.summands)
+
+    return play
+
+
+def _reruns(
+    data: Mapping[str, FloatArray], play: Play, first: Played, victim: str, moments: Mapping[str, Moments]
+) -> Iterable[Finding]:
+    """Without the victim, and without one row of the largest site; nothing where such a run is impossible."""
+    if len(data) > 1 and (second := _try(play, {site: own for site, own in data.items() if site != victim})):
+        yield differencing(first.transcript, second.transcript, victim, moments, first.summands[victim])
+    largest = max(data, key=lambda site: len(data[site]))
+    if len(data[largest]) > 1 and (second := _try(play, {**data, largest: data[largest][:-1]})):
+        yield from _present(differencing_row(first.transcript, second.transcript, data[largest][-1]))
+
+
+def _try(play: Play, data: Mapping[str, FloatArray]) -> Played | None:
+    try:
+        return play(data)
+    except DagoraError:
+        return None
+
+
+def _present(finding: Finding | None) -> Iterable[Finding]:
+    return () if finding is None else (finding,)

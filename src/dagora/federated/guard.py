@@ -1,0 +1,57 @@
+"""A data owner's say at a site: the policy is asked before anything leaves, and the ledger is told what does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagora.aggregation.ledger import Ledger, spent
+from dagora.errors import InputError
+from dagora.federated.message import Message
+from dagora.federated.policy import Job, Policy
+
+Shapes = Mapping[str, tuple[int, ...]]
+PolicySource = Policy | str | Path
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Stands at one site for one run; without a policy everything passes, and is still written down."""
+
+    job: Job
+    rows: int
+    policy: Policy | None
+    ledger: Ledger
+
+    def enter(self) -> None:
+        """Join the run, or raise a PolicyError."""
+        if self.policy is not None:
+            self.policy.admit(self.job, self.rows, spent(self.ledger.entries))
+        self.ledger.opened(self.job)
+
+    def release(self, shapes: Shapes, message: Message) -> None:
+        """Let a summand go on its way out, or raise a PolicyError."""
+        if self.policy is not None:
+            self.policy.release(shapes, self.rows, _round(message))
+
+    def record(self, shapes: Shapes, message: Message, reply: bytes) -> None:
+        """Write down a reply before it leaves; what aggregations exchange themselves goes by the name of its step."""
+        phase = str(message.get("phase", message.get("secure.step", "")))
+        self.ledger.record(self.job.run, _round(message), phase, shapes, reply, self.job.aggregation)
+
+
+def read_policies(
+    source: PolicySource | Mapping[str, PolicySource] | None, sites: tuple[str, ...]
+) -> dict[str, Policy | None]:
+    """Each site's policy: one for all, or one for each that has one, as objects or as files."""
+    if not isinstance(source, Mapping):
+        source = {} if source is None else dict.fromkeys(sites, source)
+    for site in source:
+        if site not in sites:
+            raise InputError(f"policy: there is no site {site!r}; the sites are {', '.join(sites)}")
+    policies = {site: p if isinstance(p, Policy) else Policy.read(p) for site, p in source.items()}
+    return {site: policies.get(site) for site in sites}
+
+
+def _round(message: Message) -> int:
+    turn = message.get("round")
+    return turn if isinstance(turn, int) else 0
