@@ -4,23 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 import dagora
 from benchmarks import tables
 from benchmarks.tables import over_seeds, publish
-from dagora.aggregation.gaussian import Gaussian
-from dagora.aggregation.plain import Plain
-from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite, Rows
-from dagora.arrays import FloatArray, IntArray
-from dagora.data.moments import Moments
-from dagora.federated.protocol import Aggregation
-from dagora.federated.run import run
-from dagora.federated.site import Site
-from dagora.graphs import break_cycles, skeleton
-from dagora.learners.base import Learned, LearnerOptions
-from dagora.learners.registry import LEARNERS
-from dagora.transport.in_process import InProcess
+from dagora.arrays import FloatArray
 
 D, K, N, DELTA = 20, 10, 10_000, 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -28,42 +16,29 @@ NAMES = ("notears", "boss")
 SEEDS = 20
 
 
-def f1(truth: IntArray, found: IntArray) -> float:
-    """Of adjacency matrices."""
-    return 2.0 * float((truth * found).sum()) / max(float(truth.sum() + found.sum()), 1.0)
-
-
-def private(sites: list[FloatArray], name: str, epsilon: float | None) -> tuple[IntArray, int]:
-    """The graph from noisy totals (from exact ones without epsilon), and how many rows they are worth."""
-    entry, d, worth = LEARNERS[name], sites[0].shape[1], []
-
-    def learn(moments: Moments) -> Learned:
-        worth.append(moments.n)
-        return entry.learner(moments, LearnerOptions(**entry.defaults))
-
-    aggregation: Aggregation = Plain()
-    noise = 0.0
-    if epsilon is not None:
-        aggregation = gaussian = Gaussian(Plain(), len(sites), epsilon, DELTA)
-        noise = gaussian.multiplier
-    parts = [
-        Site(str(k), PrivateCovarianceSite(), Rows(lambda rows=rows: [rows], d), aggregation)  # type: ignore[misc]
-        for k, rows in enumerate(sites)
-    ]
-    estimate = run(PrivateCovarianceServer(d, learn, noise), aggregation, InProcess(parts)).estimate
-    return break_cycles(estimate.edges, estimate.strength)[0], worth[0]
+def scores(
+    truth: dagora.Truth, sites: list[FloatArray], name: str, epsilon: float | None
+) -> tuple[float, float, float]:
+    """Directed F1, skeleton F1, and how many rows the noisy totals are worth."""
+    if epsilon is None:
+        result = dagora.learn(sites, method="covariance", aggregation="masked", learner=name)
+        worth = float(N)
+    else:
+        result = dagora.learn(
+            sites, method="covariance", aggregation="gaussian", epsilon=epsilon, delta=DELTA, learner=name
+        )
+        worth = float(result.extras["rows_worth"])
+    found = dagora.evaluate(truth, result)
+    return found["f1"], found["skeleton_f1"], worth
 
 
 def one(seed: int) -> list[list[float]]:
     """For every epsilon, and without noise: directed F1 of each learner, skeleton F1 of each, rows worth."""
     truth, sites = dagora.simulate(d=D, edges=D, n=N, sites=K, seed=seed)
     found = []
-    with threadpool_limits(1):
-        for epsilon in (*EPSILONS, None):
-            graphs = [private(sites, name, epsilon) for name in NAMES]
-            directed = [f1(truth.adjacency, graph) for graph, _ in graphs]
-            joined = [f1(np.triu(skeleton(truth.adjacency)), np.triu(skeleton(graph))) for graph, _ in graphs]
-            found.append([*directed, *joined, float(graphs[0][1])])
+    for epsilon in (*EPSILONS, None):
+        directed, joined, worth = zip(*(scores(truth, sites, name, epsilon) for name in NAMES), strict=True)
+        found.append([*directed, *joined, worth[0]])
     return found
 
 
@@ -79,7 +54,8 @@ def main(runs: int, jobs: int) -> None:
             [label, *_with_errors(means[row, :-1], errors[row, :-1]), f"{means[row, -1]:.0f}"]
             for row, label in enumerate([*(f"{epsilon:g}" for epsilon in EPSILONS), "no noise"])
         ],
-        f"Up to {K // 2} of the {K} sites may collude.  Rows worth: what the learner is told, 1/n' = 1/n + noise^2.  "
+        f"Up to {K // 2} of the {K} sites may collude.  No noise: exact totals of all rows.  "
+        "Rows worth: what the learner is told, 1/n' = 1/n + noise^2.  "
         "boss leaves directions open that only equal variances tell; here it is charged for them.  "
         "The noise cannot be seeded: a repetition differs within the errors.",
     )

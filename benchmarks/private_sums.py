@@ -15,7 +15,10 @@ from dagora.federated.protocol import Summand
 from dagora.federated.site import Site
 from dagora.transport.in_process import InProcess
 
-NAMES = ("plain", "masked", "shared", "encrypted")
+CELLS = (
+    *((8, d, name) for d in (20, 50, 100) for name in ("plain", "masked", "shared", "encrypted")),
+    *((64, d, name) for d in (20, 50, 100) for name in ("plain", "masked")),
+)
 ROUNDS = 6  # the first, with its keys, is told apart
 
 
@@ -64,11 +67,9 @@ def cost(name: str, d: int, sites: int) -> tuple[float, float, float, float]:
 
 def main(runs: int, jobs: int) -> None:
     table = []
-    for sites in (8, 64):
-        for d in (20, 50, 100):
-            for name in NAMES if sites == 8 else NAMES[:2]:
-                own, server, sent, first = cost(name, d, sites)
-                table.append([sites, d, name, f"{own:.2f}", f"{server:.2f}", f"{sent:.0f}", f"{first:.1f}"])
+    for sites, d, name in CELLS:
+        own, server, sent, first = cost(name, d, sites)
+        table.append([sites, d, name, f"{own:.2f}", f"{server:.2f}", f"{sent:.0f}", f"{first:.1f}"])
     publish(
         "private_sums",
         "Private sums of a d x d matrix: cost a site and round (medians; the first round has the keys)",

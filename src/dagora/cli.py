@@ -1,28 +1,17 @@
 """The command line: parse, call, print.  No logic."""
 
-import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
 from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.partition import SPLITS
 from dagora.data.simulate import GRAPHS, NOISES, simulate
@@ -31,23 +20,17 @@ from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
 from dagora.errors import ConvergenceWarning, DagoraError
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS
-from dagora.federated.run import Watcher
-from dagora.files import plain
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS, SCORES
 from dagora.metrics import evaluate
 from dagora.result import Result
+from dagora.terminal import JsonFlag, choices, count, counting, in_bytes, out, print_json, watching
 from dagora.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-out, err = Console(), Console(stderr=True)
-
-
-def _choices(what: str, names: Iterable[str]) -> str:
-    return f"{what}: {', '.join(names)}."
-
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
+app.command("audit")(audit_command)
+app.command("ledger")(ledger_command)
+app.command("policy")(policy_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -68,13 +51,20 @@ def learn_command(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for edges.csv, weights.csv and result.json.")
     ] = None,
-    model: Annotated[str, typer.Option(help=_choices("What a site fits", MODELS))] = "linear",
-    method: Annotated[str, typer.Option(help=_choices("How sites work together", METHODS))] = "admm",
-    preset: Annotated[str, typer.Option(help=_choices("The best we know, or the paper's text", PRESETS))] = "default",
-    aggregation: Annotated[str, typer.Option(help=_choices("How summands are added", AGGREGATIONS))] = "plain",
+    model: Annotated[str, typer.Option(help=choices("What a site fits", MODELS))] = "linear",
+    method: Annotated[str, typer.Option(help=choices("How sites work together", METHODS))] = "admm",
+    preset: Annotated[str, typer.Option(help=choices("The best we know, or the paper's text", PRESETS))] = "default",
+    aggregation: Annotated[str, typer.Option(help=choices("How summands are added", AGGREGATIONS))] = "plain",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    colluders: Colluders = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="A policy (TOML) that all sites keep to; see dagora policy.")
+    ] = None,
+    ledger: Annotated[Path | None, typer.Option(help="Folder for each site's record of what left it.")] = None,
     learner: Annotated[
         str | None,
-        typer.Option(help=_choices("What learns from totals (boss), pooled rows or single sites (notears)", LEARNERS)),
+        typer.Option(help=choices("What learns from totals (boss), pooled rows or single sites (notears)", LEARNERS)),
     ] = None,
     lam: Annotated[
         float | None,
@@ -85,7 +75,7 @@ def learn_command(
     threshold: Annotated[
         float | None, typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3).")
     ] = None,
-    score: Annotated[str | None, typer.Option(help=_choices("golem: the loss", SCORES))] = None,
+    score: Annotated[str | None, typer.Option(help=choices("golem: the loss", SCORES))] = None,
     penalty: Annotated[
         float | None, typer.Option(help="boss, ges, exact: price of an edge, in units of the BIC's (boss 2, else 1).")
     ] = None,
@@ -105,13 +95,18 @@ def learn_command(
 
     Columns in different units: dagora learn north.csv south.csv --method covariance --learner boss
     """
-    with _watching("Learning", quiet=as_json) as watch:
+    with watching("Learning", quiet=as_json) as watch:
         result = learn(
             files,
             model=model,
             method=method,
             preset=preset,
             aggregation=aggregation,
+            epsilon=epsilon,
+            delta=delta,
+            colluders=colluders,
+            policy=policy,
+            ledger=ledger,
             learner=learner,
             lam=lam,
             threshold=threshold,
@@ -125,7 +120,7 @@ def learn_command(
         )
     written = result.save(folder) if folder is not None else []
     if as_json:
-        _print_json(result.summary())
+        print_json(result.summary())
         return
     _print_edges(result)
     _print_cost(result)
@@ -141,10 +136,10 @@ def simulate_command(
     n: Annotated[int, typer.Option("--n", help="Rows over all sites.")] = 256,
     sites: Annotated[int, typer.Option(help="Sites.")] = 8,
     seed: Annotated[int, typer.Option(help="Same seed, same data.")] = 0,
-    model: Annotated[str, typer.Option(help=_choices("How variables depend on others", SIMULATED_MODELS))] = "linear",
-    graph: Annotated[str, typer.Option(help=_choices("Kind of random graph", GRAPHS))] = "er",
-    noise: Annotated[str, typer.Option(help=_choices("Distribution of the noise", NOISES))] = "gaussian",
-    split: Annotated[str, typer.Option(help=_choices("Sizes of the sites", SPLITS))] = "even",
+    model: Annotated[str, typer.Option(help=choices("How variables depend on others", SIMULATED_MODELS))] = "linear",
+    graph: Annotated[str, typer.Option(help=choices("Kind of random graph", GRAPHS))] = "er",
+    noise: Annotated[str, typer.Option(help=choices("Distribution of the noise", NOISES))] = "gaussian",
+    split: Annotated[str, typer.Option(help=choices("Sizes of the sites", SPLITS))] = "even",
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate a network and rows at several sites.
@@ -154,7 +149,7 @@ def simulate_command(
     truth, rows = simulate(d, edges, n, sites, seed=seed, model=model, graph=graph, noise=noise, split=split)
     written = write_simulation(folder, truth, rows)
     if as_json:
-        _print_json({"files": [str(path) for path in written], "rows": [len(x) for x in rows]})
+        print_json({"files": [str(path) for path in written], "rows": [len(x) for x in rows]})
         return
     out.print(
         f"wrote {len(rows)} sites with {', '.join(str(len(x)) for x in rows[:6])}{', ...' if len(rows) > 6 else ''} "
@@ -180,7 +175,7 @@ def evaluate_command(
     true = read_graph(truth, read_estimate(estimate, threshold).names)
     scores = evaluate(true, read_estimate(estimate, threshold, true.names))
     if as_json:
-        _print_json(scores)
+        print_json(scores)
         return
     table = Table("score", "value")
     table.columns[1].justify = "right"
@@ -201,10 +196,10 @@ def demo_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate sites, learn with every method, compare, and draw the learned network beside the true one."""
-    with _watching("Learning", quiet=as_json) as watch:
+    with watching("Learning", quiet=as_json) as watch:
         rows = run_demo(folder, d=d, n=n, sites=sites, seed=seed, watch=watch)
     if as_json:
-        _print_json({"methods": rows, "folder": str(folder)})
+        print_json({"methods": rows, "folder": str(folder)})
         return
     out.print(f"{sites} sites, {n} rows in all, {d} variables, {d} true edges\n", highlight=False, soft_wrap=True)
     table = Table("method", "SHD", "TPR", "FDR", "rounds", "sent by sites", "seconds")
@@ -213,7 +208,7 @@ def demo_command(
     for row in rows:
         table.add_row(
             row["method"], str(row["shd"]), f"{row['tpr']:.2f}", f"{row['fdr']:.2f}", str(row["rounds"]),
-            _bytes(row["sent"]), f"{row['seconds']:.2f}",
+            in_bytes(row["sent"]), f"{row['seconds']:.2f}",
         )  # fmt: skip
     out.print(table)
     out.print(
@@ -227,7 +222,7 @@ def demo_command(
 @app.command("reproduce")
 def reproduce_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="FIGURE...", help=_choices("Figures, or .toml files of your own", FIGURES))
+        list[str], typer.Argument(metavar="FIGURE...", help=choices("Figures, or .toml files of your own", FIGURES))
     ],
     folder: Annotated[Path, typer.Option("--out", help="Folder for tables, figures and the rows of all runs.")] = Path(
         "reproduction"
@@ -252,14 +247,14 @@ def reproduce_command(
     count = runs if runs is not None else QUICK_RUNS if quick else 30
     written: dict[str, list[str]] = {}
     for name in names:
-        with _counting(name, quiet=as_json) as watch:
+        with counting(name, quiet=as_json) as watch:
             done = reproduce(name, folder, count, jobs, quick, first_seed, tuple(plugin or ()), watch)
         written[name] = [str(path) for path in done.paths]
         if not as_json:
             out.print(Markdown(done.table))
             out.print(f"wrote {', '.join(written[name])}", highlight=False, soft_wrap=True)
     if as_json:
-        _print_json({"files": written})
+        print_json({"files": written})
 
 
 def main() -> None:
@@ -284,41 +279,9 @@ def _fail(text: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@contextmanager
-def _watching(text: str, quiet: bool) -> Iterator[Watcher | None]:
-    """A progress bar on a terminal's stderr, which leaves no trace in pipes."""
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("round {task.fields[round]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(text, total=1.0, round=0)
-        yield lambda figures: bar.update(task, completed=figures["done"], round=int(figures["round"]))
-
-
-@contextmanager
-def _counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """The same for work that comes in known pieces: with the time left."""
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
 def _print_edges(result: Result) -> None:
     edges, undirected = result.edges(), set(result.undirected())
-    table = Table("source", "target", "weight", "direction", title=_count(len(edges), "edge"))
+    table = Table("source", "target", "weight", "direction", title=count(len(edges), "edge"))
     table.columns[2].justify = "right"
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
@@ -326,7 +289,7 @@ def _print_edges(result: Result) -> None:
     out.print(table)
     if undirected:
         out.print(
-            f"The directions of {_count(len(undirected), 'edge')} are open: another network of the same class fits as "
+            f"The directions of {count(len(undirected), 'edge')} are open: another network of the same class fits as "
             "well (class in result.json).",
             highlight=False,
             soft_wrap=True,
@@ -335,9 +298,9 @@ def _print_edges(result: Result) -> None:
 
 def _print_cost(result: Result) -> None:
     out.print(
-        f"{_count(len(result.site_rows), 'site')}, {_count(sum(result.site_rows.values()), 'row')}, "
-        f"{_count(result.rounds, 'round')}, "
-        f"{_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
+        f"{count(len(result.sites), 'site')}, {_rows(result)}"
+        f"{count(result.rounds, 'round')}, "
+        f"{in_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
         highlight=False,
         soft_wrap=True,
     )
@@ -347,17 +310,7 @@ def _print_cost(result: Result) -> None:
         )
 
 
-def _print_json(value: Any) -> None:
-    print(json.dumps(plain(value), allow_nan=False))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
+def _rows(result: Result) -> str:
+    if result.site_rows:
+        return f"{count(sum(result.site_rows.values()), 'row')}, "
+    return f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent, "

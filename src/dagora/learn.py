@@ -19,7 +19,7 @@ from dagora.errors import ConvergenceWarning, InputError
 from dagora.federated.guard import Guard, PolicySource, read_policies
 from dagora.federated.policy import Job
 from dagora.federated.run import Watcher, run
-from dagora.federated.site import Site
+from dagora.federated.site import Site, naming
 from dagora.files import make_folder
 from dagora.graphs import break_cycles
 from dagora.result import Result
@@ -95,6 +95,10 @@ def learn(
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
         job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
         guards = _guards(job, assembly.rows, policy, ledger, stack)
+        if method == "pooled":
+            for site, guard in guards.items():
+                with naming(site):
+                    guard.enter()
         parts = [Site(site, algorithm.site, own, protection, guards.get(site)) for site, own in data.items()]
         outcome = run(algorithm.server, protection, InProcess(parts), watch, job.run)
     estimate = outcome.estimate
@@ -115,6 +119,7 @@ def learn(
         settings=settings,
         # Exact counts are not noisy: under differential privacy they stay untold.
         site_rows={} if privacy else assembly.rows,
+        sites=tuple(assembly.rows),
         warnings=estimate.warnings,
         removed=tuple(removed),
         extras=estimate.extras,
@@ -136,8 +141,7 @@ def _guards(
     if folder is not None:
         make_folder(folder)
     guards = {}
-    for site in job.sites:
+    for site, count in rows.items():
         path = None if folder is None else Path(folder) / f"{site}.jsonl"
-        ledger = stack.enter_context(Ledger(site, path))
-        guards[site] = Guard(job, rows.get(site, sum(rows.values())), policies.get(site), ledger)
+        guards[site] = Guard(job, count, policies[site], stack.enter_context(Ledger(site, path)))
     return guards

@@ -27,10 +27,11 @@ class Result:
     ledger: tuple[Departure, ...]  # what left the sites, by phase
     seconds: float
     settings: Mapping[str, Any]
-    site_rows: Mapping[str, int]
+    site_rows: Mapping[str, int]  # none under differential privacy, which covers counts, too
     warnings: tuple[str, ...] = ()
     removed: tuple[tuple[int, int], ...] = ()  # edges above the threshold, dropped because they closed a cycle
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
+    sites: tuple[str, ...] = ()
     identified: IntArray | None = None  # the class, as a learner of classes gave it; see `cpdag`
 
     @property
@@ -95,6 +96,7 @@ class Result:
             "seconds": self.seconds,
             "bytes_sent_by_sites": self.sent,
             "bytes_received_by_sites": self.received,
+            "sites": list(self.sites),
             "site_rows": dict(self.site_rows),
             "left_the_sites": [
                 {

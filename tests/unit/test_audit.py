@@ -309,7 +309,7 @@ def test_an_audit_in_words_and_as_json() -> None:
     }  # fmt: skip
     assert all(finding.succeeds for finding in report.findings)
     attacks = json.loads(json.dumps(report.to_json()))["attacks"]
-    assert all({"name", "target", "error", "blind"} <= attack.keys() for attack in attacks)
+    assert all({"name", "target", "relative_error", "blind_error"} <= attack.keys() for attack in attacks)
     assert "rows of s0" in report.words
     assert any("'masked'" in advice for advice in report.advice)
 

@@ -21,6 +21,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "stand_in": {"CELLS": ((5, 64),)},
     "networks": {"NETWORKS": ("small",), "N": 200},
     "large": {"D": 10, "N": 100, "K": 2},
+    "private_sums": {"CELLS": ((2, 3, "plain"), (2, 3, "masked"), (2, 3, "shared"), (2, 3, "encrypted"))},
+    "private_runs": {"RUNS": (("default", 4, 2),)},
+    "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
 }
 
 

@@ -97,6 +97,7 @@ class PrivateCovarianceState:
     whiten: FloatArray | None = None
     unwhiten: FloatArray | None = None
     asked: int = 0
+    worth: int = 0  # rows that would have as much error without noise
     learned: Learned | None = None
 
 
@@ -165,7 +166,8 @@ class PrivateCovarianceServer:
         """As the learner says."""
         assert state.learned is not None
         found = state.learned
-        return Estimate(found.weights, found.edges, found.weights, found.warnings, cpdag=found.cpdag)
+        worth = {"rows_worth": np.array(float(state.worth))}
+        return Estimate(found.weights, found.edges, found.weights, found.warnings, worth, found.cpdag)
 
     @property
     def _radius(self) -> float:
@@ -210,4 +212,4 @@ class PrivateCovarianceServer:
         assert state.unwhiten is not None
         rows = max(2, round(1.0 / (1.0 / found.rows + found.noise**2)))
         scatter = rows * (state.unwhiten @ state.unwhiten.T)
-        return replace(state, learned=self.learn(Moments(rows, state.centre, scatter)))
+        return replace(state, worth=rows, learned=self.learn(Moments(rows, state.centre, scatter)))

@@ -34,10 +34,19 @@ class AuditReport:
     findings: tuple[Finding, ...]
 
     @property
+    def title(self) -> str:
+        """What was run."""
+        return f"Method {self.method!r}, preset {self.preset!r}, aggregation {self.aggregation!r}, {self.sites} sites"
+
+    @staticmethod
+    def means(finding: Finding) -> str:
+        """Where the attacker gets it from."""
+        return _MEANS.get(finding.name, f"by {finding.name}").removeprefix("from ")
+
+    @property
     def words(self) -> str:
         """A sentence for every adversary and kind of attack, then what to do."""
-        head = f"Method {self.method!r}, preset {self.preset!r}, aggregation {self.aggregation!r}, {self.sites} sites."
-        return "\n".join([head, *self._sentences(), *(f"- {advice}" for advice in self.advice)])
+        return "\n".join([f"{self.title}.", *self._sentences(), *(f"- {advice}" for advice in self.advice)])
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -56,8 +65,8 @@ class AuditReport:
                     "name": finding.name,
                     "adversary": finding.adversary,
                     "target": finding.target,
-                    "error": finding.error,
-                    "blind": finding.blind,
+                    "relative_error": finding.error,
+                    "blind_error": finding.blind,
                     "succeeds": finding.succeeds,
                     "detail": finding.detail,
                 }

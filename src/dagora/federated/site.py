@@ -31,7 +31,7 @@ class Site(Generic[Data, SiteState]):
         self._part = part
         self._guard = guard
         if guard is not None:
-            with self._named():
+            with naming(self.name):
                 guard.enter()
         self._state = part.init(data)
         self._protected = aggregation.at_site(name, self._answer)
@@ -44,7 +44,7 @@ class Site(Generic[Data, SiteState]):
 
     def reply(self, message: Message) -> bytes:
         """The same for a message that has been decoded already."""
-        with self._named():
+        with naming(self.name):
             self._leaving = {}
             reply = encode(self._protected(message))
             if self._guard is not None:
@@ -68,13 +68,14 @@ class Site(Generic[Data, SiteState]):
         self._last = message, summand
         return summand
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Errors name the site where they arose."""
-        try:
-            yield
-        except DagoraError as error:
-            raise type(error)(f"site {self.name!r}: {error}") from error
+
+@contextmanager
+def naming(site: str) -> Iterator[None]:
+    """Errors name the site where they arose."""
+    try:
+        yield
+    except DagoraError as error:
+        raise type(error)(f"site {site!r}: {error}") from error
 
 
 def _turn(message: Message) -> tuple[object, object]:
