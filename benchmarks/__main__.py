@@ -20,6 +20,7 @@ NAMES = (
     "private_sums",
     "private_runs",
     "dp",
+    "leakage",
 )
 
 

@@ -23,6 +23,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "large": {"D": 10, "N": 100, "K": 2},
     "private_sums": {"CELLS": ((2, 3, "plain"), (2, 3, "masked"), (2, 3, "shared"), (2, 3, "encrypted"))},
     "private_runs": {"RUNS": (("default", 4, 2),)},
+    "leakage": {
+        "D": 3,
+        "SECONDS": 1.0,
+        "RUNS": (("admm", "default", "masked", 2), ("covariance", "default", "plain", 2)),
+    },
     "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
 }
 
