@@ -9,7 +9,7 @@ from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
 from dagora.algorithms.presets import Options, build, build_private
-from dagora.algorithms.private_covariance import Rows
+from dagora.data.rows import Rows
 from dagora.data.summary import check_together, summarise
 from dagora.data.tables import Table
 from dagora.errors import InputError
@@ -31,7 +31,8 @@ def assemble(
 ) -> Assembly:
     """Read every site's rows once, refuse data from which nothing can be learned, and put the parts together."""
     summaries = [summarise(table, names) for table in tables]
-    pooled = check_together(names, summaries)
+    # Under differential privacy no exact fact of the data may decide whether a run takes place.
+    pooled = check_together(names, summaries) if privacy is None else None
     rows = {summary.site: summary.moments.n for summary in summaries}
     data: dict[str, Any] = {summary.site: summary.moments for summary in summaries}
     if options.method == "pooled":

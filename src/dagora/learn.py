@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_hex
+from urllib.parse import quote
 
 from threadpoolctl import threadpool_limits
 
@@ -140,8 +141,10 @@ def _guards(
     policies = read_policies(policy, tuple(rows))
     if folder is not None:
         make_folder(folder)
+    elif any(p is not None and (p.runs is not None or p.epsilon is not None) for p in policies.values()):
+        raise InputError("ledger: a policy that limits runs or epsilon over the life of data needs one; name a folder")
     guards = {}
     for site, count in rows.items():
-        path = None if folder is None else Path(folder) / f"{site}.jsonl"
+        path = None if folder is None else Path(folder) / f"{quote(site, safe=' ')}.jsonl"
         guards[site] = Guard(job, count, policies[site], stack.enter_context(Ledger(site, path)))
     return guards

@@ -12,7 +12,7 @@ import dagora
 from dagora.aggregation.bounded import Bounded
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.plain import Plain
-from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite, Rows
+from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
 from dagora.algorithms.private_moments import read_sums, sensitivity, shortened, shortened_share, sums
 from dagora.algorithms.private_ranges import (
     MAGNITUDE_EDGES,
@@ -24,6 +24,7 @@ from dagora.algorithms.private_ranges import (
 )
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.data.rows import Rows
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Aggregation
@@ -116,7 +117,7 @@ def test_sums_are_read_back() -> None:
 @pytest.mark.parametrize("d", [1, 2, 20])
 def test_what_shortening_leaves_of_a_normal_variance(d: int) -> None:
     squares = (np.random.default_rng(d).normal(size=(400_000, d)) ** 2).sum(axis=1)
-    assert shortened_share(d) == pytest.approx(np.minimum(squares, d).mean() / d, abs=4e-3)
+    assert shortened_share(d, np.sqrt(d)) == pytest.approx(np.minimum(squares, d).mean() / d, abs=4e-3)
 
 
 @given(arrays(np.float64, (5, D), elements=USUAL | ANY | st.sampled_from([0.0, -0.0, 1e-320, 2.0**40, -(2.0**-41)])))

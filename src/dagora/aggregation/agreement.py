@@ -54,7 +54,11 @@ class Agreement:
 
     def _derive(self, question: Question, peer: str, public: X25519PublicKey) -> bytes:
         pair = question.context(*sorted((self._site, peer)))
-        return HKDF(SHA256(), 32, None, pair).derive(self._private.exchange(public))
+        try:
+            secret = self._private.exchange(public)
+        except ValueError:
+            raise MessageError(f"site {peer!r} offered a public key that hides nothing; stop it") from None
+        return HKDF(SHA256(), 32, None, pair).derive(secret)
 
 
 def derived_key(pair: bytes, context: bytes) -> bytes:

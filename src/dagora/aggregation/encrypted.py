@@ -8,10 +8,12 @@
 BFV computes with integers, exactly.  CKKS, made for real numbers, would give approximate sums, and its decrypted
 answers can betray the secret key to whoever sees them (Li and Micciancio 2021); here the server sees them all.
 The key holder cannot tell a sum from a single ciphertext: this protects against a server that adds up faithfully and
-is curious, not against one that cheats, nor one that colludes with the key holder.  `masked` protects against both.
+is curious, on a network that nobody else reads (TLS), not against one that cheats or colludes with the key holder.
+`masked` protects against all of these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -62,14 +64,18 @@ class Encrypted:
         layout, total = common_layout(contents), None
         for site, content in contents.items():
             vectors = _vectors(self._contexts, content, "ciphertexts", f"site {site!r}")
+            if total is not None and [v.size() for v in vectors] != [v.size() for v in total]:
+                raise MessageError(f"site {site!r}: its ciphertexts are not those of its layout; stop it")
             total = vectors if total is None else [a + b for a, b in zip(total, vectors, strict=True)]
         assert total is not None
         follow = {name: asked[name] for name in ("run", "round", "secure.attempt")} | {"secure.step": "open"}
-        opened = transport.exchange(follow, {self.holder: _packed([v.serialize() for v in total], "secure.sum")})
+        boxed = _packed([vector.serialize() for vector in total], "secure.sum")
+        opened = transport.exchange(follow, {self.holder: boxed})
         content = self._cohort.open(self.holder, Question.of(follow), opened[self.holder])
         values = content.get("residues")
-        if not isinstance(values, np.ndarray) or values.dtype != np.uint64 or len(values) != len(PRIMES):
-            raise MessageError(f"key holder {self.holder!r} opened something else than the sum; stop it")
+        right = content.get("of") == _digest(boxed, "secure.sum")
+        if not right or not isinstance(values, np.ndarray) or values.shape[:1] != (len(PRIMES),):
+            raise MessageError(f"key holder {self.holder!r} opened something else than the sum; check the network")
         return layout.split(residues.to_floats(values[:, : layout.size]))
 
     def _collect(self, transport: Transport, run: str) -> None:
@@ -88,6 +94,7 @@ class _Encryptor:
         self._run: object = None
         self._public: list[Any] = []
         self._secret: list[Any] = []
+        self._offered: tuple[str, list[bytes]] = "", []
 
     def reply(self, message: Message) -> Message:
         """Answer the step that the message is in."""
@@ -101,16 +108,18 @@ class _Encryptor:
         raise MessageError("message refused: it names no step of encrypted sums that is this site's")
 
     def _offer(self, question: Question) -> Message:
-        ts = _tenseal()
-        self._secret = [
-            ts.context(ts.SCHEME_TYPE.BFV, poly_modulus_degree=_SLOTS, plain_modulus=prime, n_threads=1)
-            for prime in PRIMES
-        ]
-        public = [
-            context.serialize(save_secret_key=False, save_galois_keys=False, save_relin_keys=False)
-            for context in self._secret
-        ]
-        return self._cohort.seal(self._site, question, _packed(public, "contexts"))
+        if question.run != self._offered[0]:  # once a run: other keys would open its sums as noise
+            ts = _tenseal()
+            self._secret = [
+                ts.context(ts.SCHEME_TYPE.BFV, poly_modulus_degree=_SLOTS, plain_modulus=prime, n_threads=1)
+                for prime in PRIMES
+            ]
+            public = [
+                context.serialize(save_secret_key=False, save_galois_keys=False, save_relin_keys=False)
+                for context in self._secret
+            ]
+            self._offered = question.run, public
+        return self._cohort.seal(self._site, question, _packed(self._offered[1], "contexts"))
 
     def _encrypt(self, message: Message, question: Question) -> Message:
         self._encrypted.once(question)
@@ -122,7 +131,7 @@ class _Encryptor:
         values = residues.of_words(encode_summand(summand, len(self._cohort.sites)))
         ts = _tenseal()
         ciphertexts = [
-            ts.bfv_vector(context, chunk.tolist()).serialize()
+            ts.bfv_vector(context, chunk.tolist() or [0]).serialize()
             for context, row in zip(self._public, values, strict=True)
             for chunk in np.split(row, range(_SLOTS, len(row), _SLOTS))
         ]
@@ -138,7 +147,7 @@ class _Encryptor:
         values: Residues = np.array(
             [np.concatenate(rows[i * chunks : (i + 1) * chunks]) % p for i, p in enumerate(PRIMES)], dtype=np.uint64
         )
-        return self._cohort.seal(self._site, question, {"residues": values})
+        return self._cohort.seal(self._site, question, {"residues": values, "of": _digest(message, "secure.sum")})
 
 
 def _tenseal() -> Any:
@@ -166,6 +175,11 @@ def _unpacked(content: Mapping[str, Value], name: str, sender: str) -> list[byte
     if (sizes < 0).any() or sizes.sum() != data.size or len(sizes) % len(PRIMES):
         raise MessageError(f"{sender}: the sizes of {name!r} do not add up; stop it")
     return [part.tobytes() for part in np.split(data, np.cumsum(sizes)[:-1])]
+
+
+def _digest(content: Mapping[str, Value], name: str) -> str:
+    """What was opened: the answer names it, lest another sum be slipped in on the way."""
+    return sha256(np.asarray(content.get(name)).tobytes()).hexdigest()
 
 
 def _contexts(content: Mapping[str, Value], holder: str) -> list[Any]:

@@ -34,6 +34,7 @@ from dagora.federated.message import Message
 from dagora.federated.protocol import Aggregation, Summand, Total, Transport
 
 _FINENESS = 20  # a site's deviation is 2^20 multiples of the grid, or up to twice that
+_LEAST_SHARE = 1e-6  # of a budget: less is no answer to any honest question
 _EXACT = 2.0**52  # smaller whole numbers, and halves of them, are doubles
 
 
@@ -109,7 +110,7 @@ class Gaussian:
 
     def _charge(self, site: str, share: float) -> None:
         used = self._shares.get(site, 0.0) + share
-        if not 0.0 < share <= 1.0 or used > 1.0:
+        if not _LEAST_SHARE <= share <= 1.0 or used > 1.0:
             raise DagoraError("the privacy budget of this run is used up; nothing was sent")
         self._shares[site] = used
 

@@ -41,10 +41,6 @@ class Layout:
         """How many numbers."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
-    def join(self, summand: Summand) -> FloatArray:
-        """All numbers, field after field."""
-        return np.concatenate([np.ravel(summand[name]) for name in self.shapes])
-
     def split(self, vector: FloatArray) -> Total:
         """The fields again."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])

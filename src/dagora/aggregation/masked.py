@@ -52,8 +52,8 @@ class Masked:
             question = Question.of(message)
             if question.step != SUM_STEP:
                 raise MessageError("message refused: it names no step of masked sums")
+            keys = agreement.pairs(message)  # first: a question that is refused must not make the site forget others
             answered.once(question)
-            keys = agreement.pairs(message)
             summand = answer(message)
             words = fixed_point.encode_summand(summand, len(self._cohort.sites))
             _mask(words, site, keys, question)

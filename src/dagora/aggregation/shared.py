@@ -103,8 +103,8 @@ class _Dealer:
         raise MessageError("message refused: it names no step of shared sums")
 
     def _deal(self, message: Message, question: Question) -> Message:
+        self._pairs = self._agreement.pairs(message)  # first: a refused question must not make the site forget others
         self._answered.once(question)
-        self._pairs = self._agreement.pairs(message)
         summand, sites = self._answer(message), self._cohort.sites
         secret = residues.of_words(encode_summand(summand, len(sites)))
         shares = _evaluate(secret, self._threshold, len(sites))

@@ -28,7 +28,7 @@ class Answered:
         self._turn = (0, -1)
 
     def once(self, question: Question) -> None:
-        """Refuse a question that is not newer than all before it."""
+        """Refuse a question that is not newer than all before it.  Another run must have new keys: check that first."""
         if question.run == self._run and question.turn <= self._turn:
             raise MessageError(
                 f"round {question.round}, attempt {question.attempt} was asked for before; an answer is given once"

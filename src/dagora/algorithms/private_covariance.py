@@ -16,7 +16,7 @@ What leaves a site: those sums, of which one row changes at most the stated L2 s
 noisy totals.  Public beforehand: d, the number of sites, epsilon, delta, and the constants of these files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +35,7 @@ from dagora.algorithms.private_ranges import (
 )
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.data.rows import Rows
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, array, number
 from dagora.federated.protocol import Estimate, Summand, Total
@@ -53,14 +54,6 @@ _DROWNED = (
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A site's rows as chunks (n, d) that can be streamed once a round."""
-
-    chunks: Callable[[], Iterable[FloatArray]]
-    d: int
-
-
-@dataclass(frozen=True)
 class PrivateCovarianceSite:
     """Answers with histograms, and with sums of shortened rows; each answer states its sensitivity."""
 
@@ -75,13 +68,29 @@ class PrivateCovarianceSite:
             counts = sum(map(magnitudes, state.chunks()), np.zeros((state.d, MAGNITUDES)))
             return state, Bounded({"counts": counts}, np.sqrt(state.d), share)
         if phase == "positions":
-            low, high = array(message, "low"), array(message, "high")
+            low, high = _sized(message, "low", state.d), _sized(message, "high", state.d)
             each = (positions(rows, low, high) for rows in state.chunks())
             return state, Bounded({"counts": sum(each, np.zeros((state.d, POSITIONS)))}, np.sqrt(state.d), share)
         if phase == "moments":
-            centre, whiten, radius = array(message, "centre"), array(message, "whiten"), number(message, "radius")
-            return state, Bounded(sums(state.chunks(), centre, whiten, radius), sensitivity(radius), share)
+            centre, whiten = _sized(message, "centre", state.d), _sized(message, "whiten", state.d, state.d)
+            if number(message, "radius") != radius(state.d):  # sums are refused by radius and rows: it must not probe
+                raise MessageError("message refused: its radius is not the one that the number of columns gives")
+            answer = sums(state.chunks(), centre, whiten, radius(state.d))
+            return state, Bounded(answer, sensitivity(radius(state.d)), share)
         raise MessageError("message refused: it asks for no phase that the site knows")
+
+
+def radius(d: int) -> float:
+    """Whitened rows have this length on average; shortening those above it costs little, a larger one more noise."""
+    return float(np.sqrt(d))
+
+
+def _sized(message: Message, name: str, *shape: int) -> FloatArray:
+    """An array of the message, of the only shape that does not depend on the rows."""
+    values = array(message, name)
+    if values.shape != shape:
+        raise MessageError(f"message refused: its {name!r} has not the size that the columns give")
+    return values
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,7 @@ class PrivateCovarianceServer:
             "share": share,
             "centre": state.centre,
             "whiten": state.whiten,
-            "radius": self._radius,
+            "radius": radius(self.d),
         }
 
     def global_update(self, state: PrivateCovarianceState, total: Total) -> PrivateCovarianceState:
@@ -153,7 +162,7 @@ class PrivateCovarianceServer:
             )
             # A range of one or two bins may have its neighbours' values near its ends.
             return self._look_closer_or_go_on(replace(after, ranges=ranges, looks=state.looks + 1, slack=1.0))
-        moments = read_sums(total, deviation * sensitivity(self._radius))
+        moments = read_sums(total, deviation * sensitivity(radius(self.d)))
         if moments is None:
             raise NumericalError(_DROWNED)
         return self._whitened(after, moments)
@@ -168,11 +177,6 @@ class PrivateCovarianceServer:
         found = state.learned
         worth = {"rows_worth": np.array(float(state.worth))}
         return Estimate(found.weights, found.edges, found.weights, found.warnings, worth, found.cpdag)
-
-    @property
-    def _radius(self) -> float:
-        """Whitened rows have this length on average; shortening those above it costs little, a larger r more noise."""
-        return float(np.sqrt(self.d))
 
     def _share(self, state: PrivateCovarianceState) -> float:
         if state.ranges is None:
@@ -198,7 +202,7 @@ class PrivateCovarianceServer:
         assert state.unwhiten is not None
         eigenvalues, Q = np.linalg.eigh(found.covariance)
         eigenvalues = np.maximum(eigenvalues, _FLOOR * np.sqrt(self.d) * found.noise + 1e-6)
-        deviations = np.sqrt(eigenvalues / shortened_share(self.d))
+        deviations = np.sqrt(eigenvalues / shortened_share(self.d, radius(self.d)))
         state = replace(
             state,
             centre=state.centre + state.unwhiten @ found.mean,

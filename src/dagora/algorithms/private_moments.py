@@ -90,6 +90,7 @@ def shortened(rows: FloatArray, centre: FloatArray, whiten: FloatArray, radius: 
     return on_grid
 
 
-def shortened_share(d: int) -> float:
-    """E min(|z|^2, d) / d for standard normal z: what shortening to sqrt(d) leaves of its variance."""
-    return float(chi2.cdf(d, d + 2) + chi2.sf(d, d))
+def shortened_share(d: int, radius: float) -> float:
+    """E min(|z|^2, radius^2) / d for standard normal z: what shortening leaves of its variance."""
+    most = radius**2
+    return float(chi2.cdf(most, d + 2) + most / d * chi2.sf(most, d))

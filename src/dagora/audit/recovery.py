@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dagora.algorithms.covariance import unfolded
-from dagora.algorithms.private_moments import read_sums
+from dagora.algorithms.private_moments import read_sums, shortened_share
 from dagora.arrays import FloatArray
 from dagora.federated.message import Message, array, number
 from dagora.federated.protocol import Summand
@@ -152,7 +152,9 @@ def _private(message: Message, answer: Summand) -> Recovered:
     read = read_sums(answer, 0.0)
     if read is None:  # one row at most: the noise has taken them all
         return Recovered(1.0, centre, np.zeros((len(centre),) * 2))
-    second = unwhiten @ (read.covariance + np.outer(read.mean, read.mean)) @ unwhiten.T
+    # Shortening scales the covariance of elliptical rows; the server knows by how much, and undoes it, too.
+    covariance = read.covariance / shortened_share(len(centre), number(message, "radius"))
+    second = unwhiten @ (covariance + np.outer(read.mean, read.mean)) @ unwhiten.T
     return Recovered(read.rows, centre + unwhiten @ read.mean, _positive(second))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import Privacy, check_privacy
 from dagora.algorithms.presets import Options
 from dagora.arrays import FloatArray
@@ -23,7 +24,6 @@ from dagora.data.tables import Source, open_tables
 from dagora.errors import DagoraError, InputError
 from dagora.federated.run import run
 from dagora.federated.site import Site
-from dagora.result import Result
 from dagora.transport.in_process import InProcess
 
 MOST_SITES = 6  # for the attack on sequences of totals: from four on it often runs out of time, yet beats a guess
@@ -35,7 +35,6 @@ class Played:
 
     transcript: Transcript
     summands: Summands
-    result: Result | None = None
 
 
 Play = Callable[[Mapping[str, FloatArray]], Played]
@@ -62,6 +61,8 @@ def audit(
     """
     if method == "pooled":
         raise InputError("method: 'pooled' puts all rows in one place; there is nothing to audit")
+    if options.get("model", "linear") != "linear":
+        raise InputError("model: the attacks know the linear model only; leave it out")
     privacy = check_privacy(aggregation, epsilon, delta, colluders)
     if play is None:
         play = recorded(Options(method=method, preset=preset, **options), aggregation, privacy)
@@ -97,9 +98,13 @@ def recorded(options: Options, aggregation: str, privacy: Privacy | None = None)
     def play(data: Mapping[str, FloatArray]) -> Played:
         tables = open_tables(data)
         assembly = assemble(options, aggregation, privacy, tables, tables[0].names)
-        recorder = Recorder(assembly.protection)
-        parts = [Site(site, assembly.algorithm.site, own, recorder) for site, own in assembly.data.items()]
-        run(assembly.algorithm.server, recorder, InProcess(parts))
+        protection = assembly.protection
+        if isinstance(protection, Gaussian):  # sites know their own noise, so what counts is noted after it
+            protection.inner = recorder = Recorder(protection.inner)
+        else:
+            protection = recorder = Recorder(protection)
+        parts = [Site(site, assembly.algorithm.site, own, protection) for site, own in assembly.data.items()]
+        run(assembly.algorithm.server, protection, InProcess(parts))
         return Played(recorder.transcript, recorder.summands)
 
     return play

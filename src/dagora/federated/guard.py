@@ -7,7 +7,7 @@ from pathlib import Path
 from dagora.aggregation.ledger import Ledger, spent
 from dagora.errors import InputError
 from dagora.federated.message import Message
-from dagora.federated.policy import Job, Policy
+from dagora.federated.policy import MAX_NAME, NOISY, Job, Policy, PolicyError
 
 Shapes = Mapping[str, tuple[int, ...]]
 PolicySource = Policy | str | Path
@@ -30,12 +30,17 @@ class Guard:
 
     def release(self, shapes: Shapes, message: Message) -> None:
         """Let a summand go on its way out, or raise a PolicyError."""
+        if message.get("run") != self.job.run or _round(message) < 1:
+            raise PolicyError("policy: this is no round of the run that the site has joined")
         if self.policy is not None:
-            self.policy.release(shapes, self.rows, _round(message))
+            # Of noisy answers the privacy budget is the limit, not their number of values.
+            limited = {} if self.job.aggregation in NOISY else shapes
+            self.policy.release(limited, self.rows, _round(message))
 
     def record(self, shapes: Shapes, message: Message, reply: bytes) -> None:
         """Write down a reply before it leaves; what aggregations exchange themselves goes by the name of its step."""
-        phase = str(message.get("phase", message.get("secure.step", "")))
+        parts = [str(message[name])[:MAX_NAME] for name in ("phase", "secure.step") if name in message]
+        phase = ", ".join(parts)
         self.ledger.record(self.job.run, _round(message), phase, shapes, reply, self.job.aggregation)
 
 

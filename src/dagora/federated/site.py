@@ -64,6 +64,8 @@ class Site(Generic[Data, SiteState]):
             if encode(_question(message)) != encode(_question(earlier)):
                 raise MessageError(f"round {message.get('round')} was asked before with another question; refused")
             return summand
+        if self._last is not None and _is_over(message, self._last[0]):
+            raise MessageError(f"round {message.get('round')} of this run is over; refused")
         self._state, summand = self._part.local_update(self._state, message)
         self._last = message, summand
         return summand
@@ -80,6 +82,12 @@ def naming(site: str) -> Iterator[None]:
 
 def _turn(message: Message) -> tuple[object, object]:
     return message.get("run"), message.get("round")
+
+
+def _is_over(message: Message, last: Message) -> bool:
+    asked, done = message.get("round"), last.get("round")
+    same = message.get("run") == last.get("run")
+    return same and isinstance(asked, int) and isinstance(done, int) and asked < done
 
 
 def _question(message: Message) -> Message:
