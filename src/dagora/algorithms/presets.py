@@ -7,9 +7,10 @@ from typing import Any
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.local import LocalServer, LocalSite
-from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite, Rows
+from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.data.moments import Moments
+from dagora.data.rows import Rows
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
 from dagora.learners.base import Learned, LearnerOptions
