@@ -173,9 +173,7 @@ def test_the_ledger_adds_up_to_what_was_sent(aggregation: str, tmp_path: Path) -
     assert sum(entry.bytes for entry in sent) == result.sent
     assert {entry.protection for entry in sent} == {aggregation}
     assert {entry.phase for entry in sent if entry.fields} == {PHASES[aggregation]}
-    assert [entry.fields for entry in sent if entry.fields] == 3 * [
-        {"rows": (), "sum": (5,), "squares": (15,)}
-    ]
+    assert [entry.fields for entry in sent if entry.fields] == 3 * [{"rows": (), "sum": (5,), "squares": (15,)}]
 
 
 def test_the_ledger_holds_no_values(tmp_path: Path) -> None:
