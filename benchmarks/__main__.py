@@ -21,6 +21,8 @@ NAMES = (
     "private_runs",
     "dp",
     "leakage",
+    "additive",
+    "dynamic",
 )
 
 

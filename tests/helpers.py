@@ -39,25 +39,43 @@ class Case:
     @property
     def learner(self) -> str | None:
         """The learner at work."""
-        if self.method == "admm":
+        if self.method == "admm" or self.model == "additive":
             return None
+        if self.model == "dynamic":
+            return "notears"
         by_default = "boss" if (self.method, self.preset) == ("covariance", "default") else "notears"
         return str(self.extra.get("learner", by_default))
 
     @property
+    def model(self) -> str:
+        """What is fitted."""
+        return str(self.extra.get("model", "linear"))
+
+    @property
+    def classes(self) -> bool:
+        """Whether an equivalence class is learned, of which `adjacency` is some DAG."""
+        return self.learner in CLASS_LEARNERS
+
+    @property
     def thresholded(self) -> bool:
         """Whether edges are the weights above 0.3."""
-        return self.learner in (None, "notears", "golem")
+        return self.model == "linear" and not self.classes
 
     def leaves(self, d: int) -> dict[str, Shapes]:
         """The summand's fields and shapes by phase: all that the docstrings allow to leave a site."""
+        if self.model == "dynamic":
+            return self._leaves_of_series(d, int(self.extra["lags"]))
+        if self.model == "additive" and self.method != "voting":
+            f = 5 * d  # functions of the variables
+            spread: Shapes = {"rows": (), "sum": (d,), "squares": (d,)}
+            return {"spread": spread, "moments": {"rows": (), "sum": (f,), "squares": (f * (f + 1) // 2,)}}
         if self.method in ("covariance", "pooled"):
             return {"moments": {"rows": (), "sum": (d,), "squares": (d * (d + 1) // 2,)}}
         once: Shapes = {"sites": (), "unfinished": (), "weights": (d, d)}
         if self.method != "admm":
             if self.method == "average":
                 return {"learn": once}
-            return {"learn": once | {"votes": (d, d)} | ({} if self.thresholded else {"joined": (d, d)})}
+            return {"learn": once | {"votes": (d, d)} | ({"joined": (d, d)} if self.classes else {})}
         counts: Shapes = {"rows": (), "sites": ()}
         if self.preset == "paper":
             rows = d + 1 if self.extra.get("intercept") else d
@@ -66,6 +84,25 @@ class Case:
             "count": counts | {"sum": (d,)},
             "spread": {"squares": (d,)},
             "consensus": {"position": (d, d), "products": (5,)},
+        }
+
+    def _leaves_of_series(self, d: int, lags: int) -> dict[str, Shapes]:
+        z, inputs = d * (lags + 1), d * lags
+        counts: Shapes = {"rows": (), "sites": ()}
+        if self.method in ("covariance", "pooled"):
+            return {"moments": {"rows": (), "sum": (z,), "squares": (z * (z + 1) // 2,)}}
+        if self.method != "admm":
+            votes: Shapes = {"votes": (z, d)} if self.method == "voting" else {}
+            return {"learn": {"sites": (), "unfinished": (), "weights": (z, d)} | votes}
+        if self.preset == "paper":
+            return {"count": counts, "consensus": {"position": (z, d), "products": (1,)}}
+        spread: Shapes = {"squares": (z,)}
+        if self.extra.get("polish", True):
+            spread["inputs"] = (inputs * (inputs + 1) // 2,)
+        return {
+            "count": counts | {"sum": (z,)},
+            "spread": spread,
+            "consensus": {"position": (z, d), "products": (5,)},
         }
 
 
@@ -93,6 +130,26 @@ ALGORITHMS = {
         for learner in ("notears", *CLASS_LEARNERS)
         if (method, learner) not in (("covariance", "boss"), ("voting", "notears"), ("pooled", "notears"))
     },
+    **{
+        f"{method}-additive": Case(method, "default", 1e-9, {"model": "additive"})
+        for method in ("covariance", "voting", "pooled")
+    },
+}
+SERIES_ALGORITHMS = {  # of time series: they need other data than those above
+    name: Case(method, preset, close, {"model": "dynamic", "lags": 2, **extra})
+    for name, (method, preset, close, extra) in {
+        "admm": ("admm", "default", 1e-6, {}),
+        "admm-unpolished": ("admm", "default", 1e-3, {"polish": False}),
+        "admm-paper": ("admm", "paper", 0.1, {}),
+        "covariance": ("covariance", "default", 1e-6, {}),
+        "covariance-paper": ("covariance", "paper", 0.1, {}),
+        "voting": ("voting", "default", 1e-6, {}),
+        "voting-paper": ("voting", "paper", 1e-6, {}),
+        "average": ("average", "default", 1e-6, {}),
+        "average-paper": ("average", "paper", 1e-6, {}),
+        "pooled": ("pooled", "default", 1e-6, {}),
+        "pooled-paper": ("pooled", "paper", 0.1, {}),
+    }.items()
 }
 AGGREGATIONS = ("plain", "masked", "shared", "encrypted")
 
@@ -161,6 +218,15 @@ def small_sites(d: int = 5, seed: int = 1, rows: Sequence[int] = (83, 71, 97)) -
     """Uneven sites of a model with strong effects: by every algorithm all weights are 0.14 or more from 0.3."""
     _, sites = dagora.simulate(d, d, sum(rows), len(rows), seed=seed, split=list(rows), weight_range=(0.8, 1.6))
     return sites
+
+
+def small_series(seed: int = 3) -> list[list[FloatArray]]:
+    """Three sites with 2, 1 and 3 series of unequal lengths, four variables and two lags of strong effects."""
+    _, ((*all_series,),) = dagora.simulate_series(
+        4, 4, 6, 60, 1, lags=2, lag_edges=3, seed=seed, weight_range=(0.8, 1.4), lag_weight_range=(0.4, 0.5), decay=1.0
+    )
+    cut = [own[:length] for own, length in zip(all_series, (60, 41, 55, 37, 60, 50), strict=True)]
+    return [cut[:2], cut[2:3], cut[3:]]
 
 
 def sites_with_a_cycle() -> list[FloatArray]:

@@ -1,8 +1,10 @@
 """Dagora learns the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
 
+from dagora.data.dynamic_simulation import simulate_series
 from dagora.data.sachs_data import load_sachs
 from dagora.data.simulate import Truth, simulate
 from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError
+from dagora.lag_order import select_lags
 from dagora.learn import learn
 from dagora.metrics import evaluate
 from dagora.result import Result
@@ -20,5 +22,7 @@ __all__ = [
     "evaluate",
     "learn",
     "load_sachs",
+    "select_lags",
     "simulate",
+    "simulate_series",
 ]

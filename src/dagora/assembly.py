@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dagora.aggregation.cohort import Cohort
@@ -11,7 +10,7 @@ from dagora.aggregation.registry import AGGREGATIONS, Privacy
 from dagora.algorithms.presets import Options, build, build_private
 from dagora.data.rows import Rows
 from dagora.data.summary import check_together, summarise
-from dagora.data.tables import Table
+from dagora.data.tables import Streamed
 from dagora.errors import InputError
 from dagora.federated.protocol import Aggregation, Algorithm
 
@@ -27,16 +26,22 @@ class Assembly:
 
 
 def assemble(
-    options: Options, aggregation: str, privacy: Privacy | None, tables: Sequence[Table], names: tuple[str, ...]
+    options: Options, aggregation: str, privacy: Privacy | None, tables: Sequence[Streamed], names: tuple[str, ...]
 ) -> Assembly:
     """Read every site's rows once, refuse data from which nothing can be learned, and put the parts together."""
+    if options.additive and privacy is not None:
+        raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'additive'")
+    if options.dynamic and privacy is not None:  # one row of a series is part of several stacked rows
+        raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'dynamic'")
     summaries = [summarise(table, names) for table in tables]
     # Under differential privacy no exact fact of the data may decide whether a run takes place.
     pooled = check_together(names, summaries) if privacy is None else None
     rows = {summary.site: summary.moments.n for summary in summaries}
     data: dict[str, Any] = {summary.site: summary.moments for summary in summaries}
+    if options.additive or (privacy is not None and options.method == "covariance"):
+        data = {table.site: Rows.of([table], names) for table in tables}
     if options.method == "pooled":
-        data = {"pooled": pooled}
+        data = {"pooled": Rows.of(tables, names) if options.additive else pooled}
     elif len(data) == 1 and privacy is None and aggregation != "plain":
         raise InputError(
             f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
@@ -45,5 +50,4 @@ def assemble(
     algorithm: Algorithm[Any, Any, Any] = build(options, names)
     if isinstance(protection, Gaussian) and options.method == "covariance":
         algorithm = build_private(options, names, protection.multiplier)
-        data = {table.site: Rows(partial(table.chunks, names), len(names)) for table in tables}
     return Assembly(algorithm, protection, data, rows)

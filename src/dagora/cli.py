@@ -12,13 +12,29 @@ from rich.table import Table
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
+from dagora.cli_series import (
+    Drawing,
+    LagLam,
+    Lags,
+    LagThreshold,
+    Length,
+    SeriesColumn,
+    SimulatedLags,
+    SimulatedSeries,
+    TimeColumn,
+    check_drawing,
+    draw,
+    lags_command,
+    print_lagged_edges,
+    simulate_series_files,
+)
 from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.partition import SPLITS
 from dagora.data.simulate import GRAPHS, NOISES, simulate
 from dagora.data.simulate import MODELS as SIMULATED_MODELS
 from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
-from dagora.errors import ConvergenceWarning, DagoraError
+from dagora.errors import ConvergenceWarning, DagoraError, InputError
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS, SCORES
@@ -30,6 +46,7 @@ from dagora.version import __version__
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command("audit")(audit_command)
 app.command("ledger")(ledger_command)
+app.command("lags")(lags_command)
 app.command("policy")(policy_command)
 
 
@@ -86,6 +103,12 @@ def learn_command(
     intercept: Annotated[
         bool | None, typer.Option("--intercept", help="admm: the paper's bias terms (with --preset paper).")
     ] = None,
+    lags: Lags = None,
+    series: SeriesColumn = None,
+    time: TimeColumn = None,
+    lag_lam: LagLam = None,
+    lag_threshold: LagThreshold = None,
+    drawing: Drawing = None,
     threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -94,7 +117,10 @@ def learn_command(
     Example: dagora learn north.csv south.csv east.parquet --out result
 
     Columns in different units: dagora learn north.csv south.csv --method covariance --learner boss
+
+    Time series: dagora learn north.csv south.csv --model dynamic --lags 2 --series id --time t
     """
+    check_drawing(model, drawing)
     with watching("Learning", quiet=as_json) as watch:
         result = learn(
             files,
@@ -115,14 +141,21 @@ def learn_command(
             alpha=alpha,
             polish=polish,
             intercept=intercept,
+            lags=lags,
+            lag_lam=lag_lam,
+            lag_threshold=lag_threshold,
+            series=series,
+            time=time,
             threads=threads,
             watch=watch,
         )
+    draw(result, drawing)
     written = result.save(folder) if folder is not None else []
     if as_json:
         print_json(result.summary())
         return
     _print_edges(result)
+    print_lagged_edges(result)
     _print_cost(result)
     for path in written:
         out.print(f"wrote {path}", highlight=False, soft_wrap=True)
@@ -133,19 +166,33 @@ def simulate_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder for site-01.csv, site-02.csv, ... and truth.csv.")],
     d: Annotated[int, typer.Option("--d", help="Variables.")] = 20,
     edges: Annotated[int | None, typer.Option(help="Edges (default: as many as variables).")] = None,
-    n: Annotated[int, typer.Option("--n", help="Rows over all sites.")] = 256,
+    n: Annotated[int | None, typer.Option("--n", help="Rows over all sites (256).")] = None,
     sites: Annotated[int, typer.Option(help="Sites.")] = 8,
     seed: Annotated[int, typer.Option(help="Same seed, same data.")] = 0,
-    model: Annotated[str, typer.Option(help=choices("How variables depend on others", SIMULATED_MODELS))] = "linear",
+    model: Annotated[
+        str, typer.Option(help=choices("How variables depend on others", (*SIMULATED_MODELS, "dynamic")))
+    ] = "linear",
     graph: Annotated[str, typer.Option(help=choices("Kind of random graph", GRAPHS))] = "er",
     noise: Annotated[str, typer.Option(help=choices("Distribution of the noise", NOISES))] = "gaussian",
     split: Annotated[str, typer.Option(help=choices("Sizes of the sites", SPLITS))] = "even",
+    lags: SimulatedLags = None,
+    series: SimulatedSeries = None,
+    length: Length = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate a network and rows at several sites.
 
     Example: dagora simulate --d 20 --edges 20 --n 256 --sites 8 --seed 0 --out data
     """
+    shared = {"d": d, "edges": edges, "n": n, "sites": sites, "seed": seed, "graph": graph, "noise": noise}
+    of_series = {"lags": lags, "series": series, "length": length}
+    if model == "dynamic":
+        simulate_series_files(folder, {**shared, **of_series, "split": split}, as_json)
+        return
+    for name, value in of_series.items():
+        if value is not None:
+            raise InputError(f"{name}: model {model!r} has no use for it; leave it out")
+    n = 256 if n is None else n
     truth, rows = simulate(d, edges, n, sites, seed=seed, model=model, graph=graph, noise=noise, split=split)
     written = write_simulation(folder, truth, rows)
     if as_json:

@@ -18,6 +18,21 @@ def write_edges(out: TextIO, edges: Iterable[tuple[str, str, float]]) -> None:
     rows.writerows([source, target, repr(weight)] for source, target, weight in edges)
 
 
+def write_lagged_edges(out: TextIO, edges: Iterable[tuple[str, str, int, float]]) -> None:
+    """The same with how many steps before its effect the source is observed: 0 within a time step."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["source", "target", "lag", "weight"])
+    rows.writerows([source, target, lag, repr(weight)] for source, target, lag, weight in edges)
+
+
+def write_lag_matrices(out: TextIO, names: tuple[str, ...], matrices: FloatArray) -> None:
+    """A header row of names, then for every lag a row a variable: the lag and its name first; full precision."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["lag", "", *names])
+    for lag, matrix in enumerate(matrices.tolist(), start=1):
+        rows.writerows([lag, name, *map(repr, values)] for name, values in zip(names, matrix, strict=True))
+
+
 def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:
     """A header row of names, then a row a variable, its name first; full precision."""
     rows = csv.writer(out, lineterminator="\n")

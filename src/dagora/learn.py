@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dagora.aggregation.gaussian import Gaussian
@@ -15,7 +17,8 @@ from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import check_privacy
 from dagora.algorithms.presets import Options
 from dagora.assembly import assemble
-from dagora.data.tables import Source, open_tables
+from dagora.data.series import SeriesSource, open_series
+from dagora.data.tables import Streamed, open_tables
 from dagora.errors import ConvergenceWarning, InputError
 from dagora.federated.guard import Guard, PolicySource, read_policies
 from dagora.federated.policy import Job
@@ -29,7 +32,7 @@ from dagora.version import __version__
 
 
 def learn(
-    sites: Sequence[Source] | Mapping[str, Source],
+    sites: Sequence[SeriesSource] | Mapping[str, SeriesSource],
     *,
     model: str = "linear",
     method: str = "admm",
@@ -48,12 +51,21 @@ def learn(
     alpha: float | None = None,
     polish: bool | None = None,
     intercept: bool | None = None,
+    lags: int | None = None,
+    lag_lam: float | None = None,
+    lag_threshold: float | None = None,
+    series: str | None = None,
+    time: str | None = None,
     threads: int = 1,
     watch: Watcher | None = None,
 ) -> Result:
     """Learn one network from the rows of several sites.
 
     sites: a list, or a mapping from site name to data; data is a 2-D array, a data frame or a path (CSV, Parquet).
+    model: "linear", or "additive": a variable is a sum of curves, one a parent, plus noise (docs/nonlinear.md); with
+        methods "covariance" (two rounds), "voting" and "pooled".  An edge's weight is then the standard deviation of
+        its effect, never negative.  Or "dynamic": time series, effects within a time step and from `lags` steps before
+        (docs/time-series.md); data is then a list of arrays, one a series, or a long table.
     method: "admm" (federated; paper, Section 5), "covariance" (one total, then a learner; paper, Section 4),
         "voting" or "average" (every site learns alone), or "pooled" (all rows in one place: the oracle).
     preset: "default" (the best we know) or "paper" (its text to the letter).
@@ -73,23 +85,27 @@ def learn(
     lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
         0.002 with score "likelihood".
     threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3.
-    score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem.
-    penalty: price of an edge in units of the BIC's (boss, ges, exact): 2 for boss, 1 for the others.
+    score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem; for model "additive"
+        also "similar" (about equal), its default.
+    penalty: price of an edge in units of the BIC's (boss, ges, exact, model "additive"): 2 for boss, 1 for the others.
     alpha: level of independence tests (pc): 0.05.
     polish: reverse edges that are better reversed (admm, notears): True, but False where the paper's preset solves
         NOTEARS as published (covariance, pooled).
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
+    lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
+        threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
     """
     privacy = check_privacy(aggregation, epsilon, delta, colluders)
-    if privacy is not None and learner is None and method == "covariance":
+    if privacy is not None and learner is None and (model, method) == ("linear", "covariance"):
         learner = "notears"
     options = Options(
-        model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept
+        model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
+        lags, lag_lam, lag_threshold,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")
-    tables = open_tables(sites)
+    tables = _open(sites, options, series, time)
     names = tables[0].names
     with threadpool_limits(threads), ExitStack() as stack:
         assembly = assemble(options, aggregation, privacy, tables, names)
@@ -103,7 +119,8 @@ def learn(
         parts = [Site(site, algorithm.site, own, protection, guards.get(site)) for site, own in data.items()]
         outcome = run(algorithm.server, protection, InProcess(parts), watch, job.run)
     estimate = outcome.estimate
-    adjacency, removed = break_cycles(estimate.edges, estimate.strength)
+    d = len(names) // (options.past + 1)  # below the first d rows, weights of the past: no cycles there
+    adjacency, removed = break_cycles(estimate.edges[:d], estimate.strength[:d])
     for text in estimate.warnings:
         warnings.warn(text, ConvergenceWarning, stacklevel=2)
     settings = options.settings | {"aggregation": aggregation, "version": __version__}
@@ -111,9 +128,9 @@ def learn(
         settings |= {"epsilon": epsilon, "delta": protection.delta, "colluders": protection.colluders}
         settings |= {"epsilon_spent": protection.epsilon_spent}
     return Result(
-        weights=estimate.weights + 0.0,  # no -0.0 in files
+        weights=estimate.weights[:d] + 0.0,  # no -0.0 in files
         adjacency=adjacency,
-        names=names,
+        names=names[:d],
         history=outcome.history,
         ledger=outcome.ledger,
         seconds=outcome.seconds,
@@ -125,7 +142,20 @@ def learn(
         removed=tuple(removed),
         extras=estimate.extras,
         identified=estimate.cpdag,
+        lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
+        lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
     )
+
+
+def _open(
+    sites: Sequence[Any] | Mapping[str, Any], options: Options, series: str | None, time: str | None
+) -> Sequence[Streamed]:
+    if options.dynamic:
+        return open_series(sites, options.past, series, time)
+    for option, column in (("series", series), ("time", time)):
+        if column is not None:
+            raise InputError(f"{option}: model {options.model!r} has no use for it; leave it out")
+    return open_tables(sites)
 
 
 def _guards(

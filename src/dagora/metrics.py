@@ -26,7 +26,8 @@ def evaluate(truth: Graph, estimate: Graph) -> dict[str, float | int]:
     """Compare a true DAG with an estimate: 0/1, cycles allowed, or a CPDAG with -1 once an undirected edge.
 
     Graphs with `.names` are matched by name.  A ratio over nothing is 0, as in NOTEARS; `cpdag_shd` and `sid`
-    are NaN where they are not defined (a cyclic estimate; `sid` also for a CPDAG).
+    are NaN where they are not defined (a cyclic estimate; `sid` also for a CPDAG).  If both have a
+    `lag_adjacency`, effects of earlier times are scored, too, under names that begin with "lag_".
     """
     true_graph = _as_graph(truth, "truth", {0, ARROW})
     if not is_dag(true_graph):
@@ -43,6 +44,7 @@ def evaluate(truth: Graph, estimate: Graph) -> dict[str, float | int]:
         | _skeleton_scores(true_graph, graph)
         | _causal_distances(true_graph, graph, _identified(estimate, order))
         | {"edges": _count(graph), "true_edges": _count(true_graph)}
+        | _lag_scores(truth, estimate, order)
     )
 
 
@@ -72,6 +74,33 @@ def _skeleton_scores(true: IntArray, graph: IntArray) -> dict[str, float | int]:
     true_pairs, pairs = _pairs(true != 0), _pairs(graph != 0)
     scores = _scores(_count(true_pairs & pairs), _count(pairs), _count(true_pairs))
     return {f"skeleton_{name}": score for name, score in scores.items()}
+
+
+def _lag_scores(truth: Graph, estimate: Graph, order: list[int] | None) -> dict[str, float | int]:
+    """Of effects of earlier times, lag by lag; time gives their directions, so that an edge is there or not.
+
+    An estimate that reaches back less far has no effects there.
+    """
+    true, found = (getattr(graph, "lag_adjacency", None) for graph in (truth, estimate))
+    if true is None or found is None:
+        return {}
+    if found.ndim != 3 or found.shape[1:] != true.shape[1:]:
+        raise InputError("The lagged effects of truth and estimate differ in shape; give (lags, d, d) arrays.")
+    if order is not None:
+        found = found[:, order][:, :, order]
+    lags = max(len(true), len(found))
+    both = np.zeros((2, lags, *true.shape[1:]), dtype=bool)
+    both[0, : len(true)], both[1, : len(found)] = true != 0, found != 0
+    hits, wrong = _count(both[0] & both[1]), _count(both[1] & ~both[0])
+    scores = {
+        "shd": _count(both[0] != both[1]),
+        "tpr": _ratio(hits, _count(both[0])),
+        "fdr": _ratio(wrong, _count(both[1])),
+        **_scores(hits, _count(both[1]), _count(both[0])),
+        "edges": _count(both[1]),
+        "true_edges": _count(both[0]),
+    }
+    return {f"lag_{name}": score for name, score in scores.items()}
 
 
 def _identified(estimate: Graph, order: list[int] | None) -> IntArray | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
 from dagora.federated.run import Departure
-from dagora.files import plain, write_edges, write_files, write_matrix
+from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
 
 
@@ -33,6 +33,8 @@ class Result:
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
     sites: tuple[str, ...] = ()
     identified: IntArray | None = None  # the class, as a learner of classes gave it; see `cpdag`
+    lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
+    lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
 
     @property
     def rounds(self) -> int:
@@ -66,6 +68,16 @@ class Result:
         ]
         return sorted(found, key=lambda edge: -abs(edge[2]))
 
+    def lagged_edges(self) -> list[tuple[str, str, int, float]]:
+        """(source, target, lag, weight) of every effect from an earlier time, the largest |weight| first."""
+        if self.lag_weights is None or self.lag_adjacency is None:
+            return []
+        found = [
+            (self.names[i], self.names[j], lag + 1, float(self.lag_weights[lag, i, j]))
+            for lag, i, j in np.argwhere(self.lag_adjacency).tolist()
+        ]
+        return sorted(found, key=lambda edge: -abs(edge[3]))
+
     def undirected(self) -> list[tuple[str, str]]:
         """Pairs joined by an edge whose direction the learner leaves open; none from methods that claim them all."""
         if self.identified is None:
@@ -81,10 +93,12 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """All but the matrices, for machines."""
+        lagged = [{"source": s, "target": t, "lag": lag, "weight": w} for s, t, lag, w in self.lagged_edges()]
         return {
             "settings": dict(self.settings),
             "names": list(self.names),
             "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
+            **({} if self.lag_weights is None else {"lagged_edges": lagged}),
             "undirected": [list(pair) for pair in self.undirected()],
             "class": [
                 {"source": self.names[i], "target": self.names[j], "directed": bool(self.cpdag[i, j] == ARROW)}
@@ -111,18 +125,27 @@ class Result:
         }
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write edges.csv, weights.csv and result.json, each whole or not at all."""
+        """Write edges.csv, weights.csv (of time series also lag_weights.csv) and result.json, whole or not at all."""
+        past = {} if self.lag_weights is None else {"lag_weights.csv": self._write_lag_weights}
         return write_files(
             folder,
             {
                 "edges.csv": self._write_edges,
                 "weights.csv": self._write_weights,
+                **past,
                 "result.json": self._write_json,
             },
         )
 
     def _write_edges(self, out: TextIO) -> None:
-        write_edges(out, self.edges())
+        if self.lag_weights is None:
+            write_edges(out, self.edges())
+        else:
+            write_lagged_edges(out, [(s, t, 0, w) for s, t, w in self.edges()] + self.lagged_edges())
+
+    def _write_lag_weights(self, out: TextIO) -> None:
+        assert self.lag_weights is not None
+        write_lag_matrices(out, self.names, self.lag_weights)
 
     def _write_weights(self, out: TextIO) -> None:
         write_matrix(out, self.names, self.weights)

@@ -63,7 +63,8 @@ def both_ways(cpdag: IntArray) -> IntArray:
 def test_the_lists_are_complete() -> None:
     assert {(case.method, case.preset) for case in ALGORITHMS.values()} == set(product(METHODS, PRESETS))
     assert {*AGGREGATIONS, "gaussian"} == set(KNOWN_AGGREGATIONS)  # noise gives another answer
-    assert {case.learner for case in ALGORITHMS.values() if case.method == "covariance"} == set(LEARNERS)
+    assert {case.learner for case in ALGORITHMS.values() if case.method == "covariance"} == {None, *LEARNERS}
+    assert {case.model for case in ALGORITHMS.values()} >= {"linear", "additive"}
 
 
 @COMBINATION
@@ -159,7 +160,7 @@ def test_permuting_variables_permutes_the_weights(algorithm: str) -> None:
     permuted, result = learn(algorithm, [rows[:, order] for rows in small_sites()]), learned(algorithm)
     expected_class = both_ways(result.cpdag)[np.ix_(order, order)]
     np.testing.assert_array_equal(both_ways(permuted.cpdag), expected_class)
-    if not ALGORITHMS[algorithm].thresholded:
+    if ALGORITHMS[algorithm].classes:
         return  # which DAG stands for the class depends on the labels
     np.testing.assert_array_equal(permuted.adjacency, result.adjacency[np.ix_(order, order)])
     expected = result.weights[np.ix_(order, order)]

@@ -28,6 +28,17 @@ SMALL: dict[str, dict[str, Any]] = {
         "SECONDS": 1.0,
         "RUNS": (("admm", "default", "masked", 2), ("covariance", "default", "plain", 2)),
     },
+    "additive": {"CELLS": (("mlp", 5, 2, ("additive", "linear (ADMM)")),), "N": 60},
+    "dynamic": {
+        "D": (4,),
+        "P": (1,),
+        "K": (2,),
+        "SITES": 2,
+        "SERIES": 4,
+        "LENGTH": 20,
+        "TIMED": ((4, 1),),
+        "LONG": 200,
+    },
     "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
 }
 

@@ -133,7 +133,7 @@ def test_demo_compares_methods_and_draws(tmp_path: Path) -> None:
     assert (tmp_path / "demo-output" / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("command", ["learn", "simulate", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["learn", "simulate", "evaluate", "demo", "lags"])
 def test_help(command: str, tmp_path: Path) -> None:
     done = dagora(command, "--help", cwd=tmp_path)
     assert done.returncode == 0

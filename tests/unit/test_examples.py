@@ -13,6 +13,7 @@ SAYS = {  # what the reader is to see
     "quickstart": "->",
     "own_files": "source,target,weight",
     "units": "the same class in the original units: True",
+    "time_series": "if every site learned alone, and voted:",
     "own_method": "| 16 | Largest correlations |",
 }
 

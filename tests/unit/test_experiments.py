@@ -297,7 +297,7 @@ def test_equal_rows_make_equal_figures(tmp_path: Path) -> None:
 def test_nonlinear_and_sachs_figures_run(tmp_path: Path) -> None:
     for name, d in (("nonlinear", 6), ("sachs", 11)):
         figure = load_figure(name)
-        small = replace(figure, settings=(Setting(d, 120, 2),), methods=("ADMM (default)", "Voting"))
+        small = replace(figure, settings=(Setting(d, 120, 2),), methods=("ADMM (default)", "Additive sieve"))
         assert len(run_figure(small, tmp_path, runs=1)) == 2
 
 

@@ -14,7 +14,9 @@ PUBLIC = {
     "evaluate",
     "learn",
     "load_sachs",
+    "select_lags",
     "simulate",
+    "simulate_series",
 }
 
 

@@ -8,7 +8,8 @@ With scaled duals u_k = beta_k / rho_k and rho_k = w_k rho (weights w_k that sum
 is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalties on h): it needs one total a round.
 
     setup   the sites' row counts are added up (`count`); where data is centred by the global mean, so are the sums
-            of x and then the squares about the mean (`spread`), which give each variable's scale, the metric
+            of x and then the squares about the mean (`spread`), which give each variable's scale, the metric; and the
+            products of those variables that are only inputs (the past of a time series), if an order is sought
     rounds  1. server sends W                                                              Algorithm 1, line 5
             2. site: u_k <- B_k + u_k - W, rescaled if rho changed         (Eqs. 7, 9)                  line 7
             3. site: B_k <- prox of its loss at W - u_k                    (Eq. 4, closed form: Eq. 10) line 2
@@ -31,6 +32,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from dagora.algorithms.covariance import folded, unfolded
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError, NumericalError
@@ -65,6 +67,9 @@ class Schedule(Protocol[AnyPlan]):
     def start(self, d: int, sites: float, rows: float) -> AnyPlan:
         """Penalties of the first round."""
 
+    def with_inputs(self, plan: AnyPlan, covariance: FloatArray) -> AnyPlan:
+        """Take note of the covariance of the inputs, once it is known."""
+
     def judge(
         self, plan: AnyPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
     ) -> AnyPlan:
@@ -87,6 +92,7 @@ class Consensus:
     global_mean: bool  # centre by the mean over all sites, and measure by the variances about it
     by_rows: bool  # w_k = n_k / n; otherwise 1 / K
     memory: int  # positions that sites remember for mixing; 1 for none
+    inputs: int = 0  # the last so many variables are inputs whose covariance the schedule needs
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class AdmmSite(Generic[Problem]):
             case "count":
                 return state, self._count(state.data)
             case "spread":
-                return state, {"squares": np.diag(state.data.about(array(message, "mean"))).copy()}
+                return state, self._spread(state.data.about(array(message, "mean")))
             case "consensus":
                 return self._round(state if state.problem is not None else self._prepare(state, message), message)
         raise MessageError("message refused: it names no phase of this algorithm")
@@ -128,6 +134,10 @@ class AdmmSite(Generic[Problem]):
     def _count(self, data: Moments) -> Summand:
         counts = {"rows": np.array(float(data.n)), "sites": np.array(1.0)}
         return counts | {"sum": data.total} if self.consensus.global_mean else counts
+
+    def _spread(self, scatter: FloatArray) -> Summand:
+        squares, inputs = {"squares": np.diag(scatter).copy()}, self.consensus.inputs
+        return squares | {"inputs": folded(scatter[-inputs:, -inputs:])} if inputs else squares
 
     def _prepare(self, state: SiteState[Problem], message: Message) -> SiteState[Problem]:
         rows, sites = number(message, "rows"), number(message, "sites")
@@ -183,13 +193,13 @@ class ServerState(Generic[AnyPlan]):
 
 @dataclass(frozen=True)
 class AdmmServer(Generic[AnyPlan]):
-    """Algorithm 1, lines 3 to 6."""
+    """Algorithm 1, lines 3 to 6.  d: variables, those included that are only inputs."""
 
     d: int
     shape: tuple[int, int]
     consensus: Consensus
     schedule: Schedule[AnyPlan]
-    threshold: float
+    threshold: float | FloatArray
 
     def init(self) -> ServerState[AnyPlan]:
         """Nothing is known before the first total but the number of variables."""
@@ -232,6 +242,9 @@ class AdmmServer(Generic[AnyPlan]):
                 variances = total["squares"] / state.rows
                 if not (variances > 0.0).all():
                     raise NumericalError("a variable does not vary over the sites; remove it")
+                if inputs := self.consensus.inputs:
+                    products = unfolded(total["inputs"], inputs) / state.rows
+                    state = replace(state, plan=self.schedule.with_inputs(state.plan, products))
                 return replace(state, phase="consensus", metric=variances)
         return self._round(state, total)
 

@@ -71,7 +71,7 @@ class CovarianceServer:
         """Moments of all rows, and the learner's answer."""
         moments = pooled_moments(total, state.centre)
         state = replace(state, asked=state.asked + 1)
-        if state.asked == 1 and _cancelled(moments, state.centre):
+        if state.asked == 1 and cancels(moments.mean - state.centre, np.diag(moments.covariance)):
             return replace(state, centre=moments.mean)
         if not (np.diag(moments.scatter) > 0.0).all():
             raise NumericalError("the totals leave some column without variance; standardise the columns")
@@ -108,6 +108,6 @@ def unfolded(triangle: FloatArray, d: int) -> FloatArray:
     return symmetric
 
 
-def _cancelled(moments: Moments, centre: FloatArray) -> bool:
-    shift = moments.mean - centre
-    return bool((moments.n * shift**2 > _CANCELS * np.diag(moments.scatter)).any())
+def cancels(shift: FloatArray, variances: FloatArray) -> bool:
+    """Whether squares about a centre this far from the mean lose digits of the variance."""
+    return bool((shift**2 > _CANCELS * variances).any())

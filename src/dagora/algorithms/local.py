@@ -14,11 +14,11 @@ solver finished.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.data.moments import Moments
 from dagora.federated.message import Message
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.graphs import ARROW, UNDIRECTED, closest_extension, consistent_extension
@@ -27,16 +27,16 @@ from dagora.learners.base import Learned, turned_weights
 
 @dataclass(frozen=True)
 class LocalSite:
-    """Learns from its own moments, centred by its own mean."""
+    """Learns from its own moments, centred by its own mean, or from what else its learner takes (rows)."""
 
-    learn: Callable[[Moments], Learned]
+    learn: Callable[[Any], Learned]
     voting: bool
 
-    def init(self, data: Moments) -> Moments:
-        """The moments are all it needs."""
+    def init(self, data: Any) -> Any:
+        """All that the learner needs."""
         return data
 
-    def local_update(self, state: Moments, message: Message) -> tuple[Moments, Summand]:
+    def local_update(self, state: Any, message: Message) -> tuple[Any, Summand]:
         """Learn alone; answer with what the rule adds up."""
         learned = self.learn(state)
         counts = {"sites": np.array(1.0), "unfinished": np.array(float(len(learned.warnings) > 0))}
@@ -69,7 +69,7 @@ class LocalServer:
 
     voting: bool
     classes: bool
-    threshold: float
+    threshold: float | FloatArray
 
     def init(self) -> LocalState:
         """Nothing asked yet."""

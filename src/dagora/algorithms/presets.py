@@ -2,32 +2,40 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alone
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
+from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.rows import Rows
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
+from dagora.learners import additive
 from dagora.learners.base import Learned, LearnerOptions
 from dagora.learners.golem import UNEQUAL_LAM
-from dagora.learners.registry import LEARNERS, SCORES, with_names
+from dagora.learners.registry import LEARNERS, SCORES, naming_columns, with_names
+from dagora.models.dynamic import DynamicModel, by_part
 from dagora.models.linear import LinearModel
 
-MODELS = ("linear",)
+MODELS = ("linear", "additive", "dynamic")
 METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
 DEFAULT_LEARNER = "boss"  # of method "covariance": the best in any units (docs/learners.md)
 ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True}  # lam as in NOTEARS' public code
 ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
+ADDITIVE_DEFAULTS = {"penalty": 1.0, "score": "similar"}
+ADDITIVE_METHODS = ("covariance", "voting", "pooled")
+LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
+MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 
-
-_NUMBERS = ("lam", "threshold", "penalty", "alpha")
+_NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold")
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,9 @@ class Options:
     alpha: float | None = None
     polish: bool | None = None
     intercept: bool | None = None
+    lags: int | None = None
+    lag_lam: float | None = None
+    lag_threshold: float | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -52,12 +63,30 @@ class Options:
         _known("preset", self.preset, PRESETS)
         if self.learner is not None:
             _known("learner", self.learner, tuple(LEARNERS))
-        self._check_combination()
+        if self.additive:
+            self._check_additive()
+        else:
+            self._check_combination()
         heeded = self._defaults()
         for name, value in asdict(self).items():
             if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
                 raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
-        _check_values(self.effective)
+        _check_values(self.effective, tuple(additive.SCORES) if self.additive else SCORES)
+
+    @property
+    def additive(self) -> bool:
+        """Whether sites' parts start from rows, and not from moments of the variables."""
+        return self.model == "additive"
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the data are time series."""
+        return self.model == "dynamic"
+
+    @property
+    def past(self) -> int:
+        """The order of the model: how many steps back effects reach."""
+        return int(self.effective["lags"]) if self.dynamic else 0
 
     @property
     def effective(self) -> Mapping[str, Any]:
@@ -69,7 +98,7 @@ class Options:
     def settings(self) -> dict[str, Any]:
         """All that was decided, for the result."""
         chosen = {"model": self.model, "method": self.method, "preset": self.preset}
-        if self.method != "admm":
+        if self.method != "admm" and not self.additive:
             chosen["learner"] = self.chosen_learner
         return chosen | dict(self.effective)
 
@@ -78,6 +107,8 @@ class Options:
         """Of totals, of pooled rows or of single sites."""
         if self.learner is not None:
             return self.learner
+        if self.dynamic:
+            return "notears"
         return DEFAULT_LEARNER if (self.method, self.preset) == ("covariance", "default") else "notears"
 
     @property
@@ -89,6 +120,14 @@ class Options:
         return self.preset == "paper" and self.method in ("covariance", "pooled")
 
     def _defaults(self) -> Mapping[str, Any]:
+        if self.additive:
+            return ADDITIVE_DEFAULTS
+        if not self.dynamic:
+            return self._linear_defaults()
+        within = {name: value for name, value in self._linear_defaults().items() if name != "intercept"}
+        return within | {"lags": 1} | ({} if self.lags == 0 else LAG_DEFAULTS)
+
+    def _linear_defaults(self) -> Mapping[str, Any]:
         if self.method == "admm":
             return ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS
         defaults = dict(LEARNERS[self.chosen_learner].defaults)
@@ -108,23 +147,46 @@ class Options:
                 f"method: 'average' needs weights that can be averaged; learner {self.chosen_learner!r} gives "
                 "equivalence classes: use 'voting'"
             )
+        if self.dynamic and self.method != "admm" and self.chosen_learner != "notears":
+            raise InputError(f"learner: {self.learner!r} does not fit model 'dynamic'; leave it out ('notears')")
+
+    def _check_additive(self) -> None:
+        if self.method not in ADDITIVE_METHODS:
+            choices = ", ".join(map(repr, ADDITIVE_METHODS))
+            raise InputError(f"method: {self.method!r} does not fit model 'additive'; choose from {choices}")
+        if self.preset != "default":
+            raise InputError(f"preset: {self.preset!r} is for model 'linear'; leave it out with model 'additive'")
+        if self.learner is not None:
+            raise InputError("learner: model 'additive' has its own; leave it out")
 
     def _who(self) -> str:
+        if self.additive:
+            return "model 'additive'"
+        if self.dynamic:
+            return "model 'dynamic'" + (" without lags" if self.lags == 0 else "")
         if self.method != "admm":
             return f"learner {self.chosen_learner!r}"
         return f"method 'admm' with preset {self.preset!r}"
 
 
-def build(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, Any]:
-    """The algorithm for these variables."""
+def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
+    """The algorithm for these variables; its sites start from moments, or from rows if the model is additive."""
+    if options.additive:
+        return _additive(options, names)
     if options.method == "admm":
-        return _admm(options, len(names))
+        return _admm(options, len(names) // (options.past + 1))
     entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
     voting = options.method == "voting"
-    threshold = float(options.effective.get("threshold", 0.0))
+    threshold = _threshold(options, len(names) // (options.past + 1))
     return Algorithm(LocalSite(learn, voting), LocalServer(voting, entry.classes, threshold))
+
+
+def _threshold(options: Options, d: int) -> float | FloatArray:
+    """For all weights, or a column for those of the same time and those of the past."""
+    chosen = options.effective
+    return by_part(d, options.past, float(chosen.get("threshold", 0.0)), float(chosen.get("lag_threshold", 0.0)))
 
 
 def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
@@ -133,22 +195,32 @@ def build_private(options: Options, names: tuple[str, ...], noise: float) -> Alg
     return Algorithm(PrivateCovarianceSite(), server)
 
 
+def _additive(options: Options, names: tuple[str, ...]) -> Algorithm[Rows, Any, Any]:
+    learn: Learn = naming_columns(partial(additive.additive, **options.effective), names)
+    if options.method == "voting":
+        return Algorithm(LocalSite(partial(alone, learn=learn), voting=True), LocalServer(True, False, 0.0))
+    return Algorithm(AdditiveSite(), AdditiveServer(len(names), learn))
+
+
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     chosen = LearnerOptions(**options.effective, published=options.published)
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
 def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
-    chosen = options.effective
+    chosen, lags = options.effective, options.past
+    self_loops = options.preset == "paper"  # its text does not bar them
+    model = LinearModel(not self_loops, chosen.get("intercept", False))
+    if options.dynamic:
+        model = DynamicModel(not self_loops, lags=lags)
     if options.preset == "paper":
-        model = LinearModel(no_self_loops=False, intercept=chosen["intercept"])
         consensus = Consensus(global_mean=False, by_rows=False, memory=1)
-        schedule: Any = PaperSchedule(lam=chosen["lam"])
+        schedule: Any = PaperSchedule(lam=chosen["lam"], lag_lam=chosen["lag_lam"] if lags else None)
     else:
-        model = LinearModel()
-        consensus = Consensus(global_mean=True, by_rows=True, memory=5)
-        schedule = PathSchedule(lam=chosen["lam"], polish=chosen["polish"])
-    server = AdmmServer(d, model.shape(d), consensus, schedule, chosen["threshold"])
+        inputs = lags * d if chosen["polish"] else 0
+        consensus = Consensus(global_mean=True, by_rows=True, memory=5, inputs=inputs)
+        schedule = PathSchedule(chosen["lam"], chosen.get("lag_lam", 0.0), polish=chosen["polish"])
+    server = AdmmServer(d * (lags + 1), model.shape(d), consensus, schedule, _threshold(options, d))
     return Algorithm(AdmmSite(model, consensus), server)
 
 
@@ -157,17 +229,19 @@ def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise InputError(f"{option}: there is no {value!r}; choose from {', '.join(choices)}")
 
 
-def _check_values(options: Mapping[str, Any]) -> None:
+def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
     for name, value in options.items():
         if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"{name}: must be a number")
         if name in ("polish", "intercept") and not isinstance(value, bool):
             raise InputError(f"{name}: must be True or False")
-        if name in ("lam", "threshold") and not 0.0 <= value < float("inf"):
+        if name == "lags" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_LAGS):
+            raise InputError(f"lags: must be a whole number, 0 to {MOST_LAGS}")
+        if name in ("lam", "threshold", "lag_lam", "lag_threshold") and not 0.0 <= value < float("inf"):
             raise InputError(f"{name}: must be a finite number, 0 or more")
         if name == "penalty" and not 0.0 < value < float("inf"):
             raise InputError("penalty: must be a finite number above 0")
         if name == "alpha" and not 0.0 < value < 1.0:
             raise InputError("alpha: must lie between 0 and 1")
         if name == "score":
-            _known("score", value, SCORES)
+            _known("score", value, scores)

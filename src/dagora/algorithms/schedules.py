@@ -11,6 +11,7 @@ from dagora.graphs import order_of
 from dagora.solvers.global_step import ordered_step, paper_step, path_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
 from dagora.solvers.polish import polish
+from dagora.solvers.proximal import soft_threshold
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,12 @@ class PaperSchedule:
     """Eqs. 6, 8 and 9 with the hyperparameters of Appendix B (linear case).
 
     Ends after 200 rounds, or when both penalties have reached their maximum, from where on nothing moves.
+    Below the first d rows W may hold an intercept, which is free, or weights of the past, whose price is `lag_lam` and
+    whose step is in closed form, for h does not concern them.
     """
 
     lam: float = 0.01
+    lag_lam: float | None = None  # None: no past
     rho1: float = 1e-3
     rho2: float = 1e-3
     gamma1: float = 1.75
@@ -50,6 +54,10 @@ class PaperSchedule:
     def start(self, d: int, sites: float, rows: float) -> PaperPlan:
         """alpha = 0; the penalties start small."""
         return PaperPlan(sites, 0.0, self.rho1, self.rho2)
+
+    def with_inputs(self, plan: PaperPlan, covariance: FloatArray) -> PaperPlan:
+        """The paper has no use for it."""
+        return plan
 
     def judge(
         self,
@@ -65,8 +73,13 @@ class PaperSchedule:
 
     def w_step(self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PaperPlan]:
         """Eq. 5, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
-        W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
-        h, _ = trace_exponential(W[: W.shape[1]])
+        d = W.shape[1]
+        if self.lag_lam is None:
+            W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
+        else:
+            within = paper_step(W[:d], Z[:d], plan.rho, self.lam, plan.alpha, plan.rho1)
+            W = np.concatenate([within, soft_threshold(Z[d:], self.lag_lam / plan.rho)])
+        h, _ = trace_exponential(W[:d])
         both_at_most = plan.rho1 >= self.most and plan.rho2 >= self.most
         return W, replace(
             plan,
@@ -103,6 +116,7 @@ class PathPlan:
     allowed: BoolArray | None = None
     polishes: int = 0
     answer: FloatArray | None = None  # of the last polish
+    inputs: FloatArray | None = None  # covariance of the past, where W has rows for it
     done: bool = False
     converged: bool = False
 
@@ -119,9 +133,11 @@ class PathSchedule:
        go on in the new order, until nothing is left to reverse.
 
     rho is in units of the variables' variances, and the penalties' strength does not depend on the number of sites.
+    Rows of W below the first d are weights of the past, at a price of their own: h and the order do not concern them.
     """
 
     lam: float = 0.1
+    lag_lam: float = 0.1
     first_rounds: int = 12
     stage_rounds: int = 8
     final_rounds: int = 80
@@ -133,6 +149,10 @@ class PathSchedule:
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
         return PathPlan(max(1.0, (d * sites / rows) ** 0.3))
+
+    def with_inputs(self, plan: PathPlan, covariance: FloatArray) -> PathPlan:
+        """Keep the covariance of the past for the polish."""
+        return replace(plan, inputs=covariance)
 
     def judge(
         self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
@@ -157,7 +177,8 @@ class PathSchedule:
         if plan.allowed is not None:
             return self._polish(plan, plan.allowed, W, B, Z, metric)
         plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)
-        return replace(plan, allowed=order_of(W)) if path_ended(plan.stage, W, metric) else plan
+        d = W.shape[1]
+        return replace(plan, allowed=order_of(W[:d])) if path_ended(plan.stage, W[:d], metric[:d]) else plan
 
     def _polish(
         self,
@@ -168,8 +189,9 @@ class PathSchedule:
         Z: FloatArray,
         metric: FloatArray,
     ) -> PathPlan:
-        S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric)
-        found = polish(S, W, allowed, self.lam)
+        S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
+        d = W.shape[1]
+        found = polish(S, W, allowed, np.repeat([self.lam, self.lag_lam], [d, len(W) - d]))
         plan = replace(plan, polishes=plan.polishes + 1)
         if found.reversals > 0 and plan.polishes <= self.most_polishes:
             return replace(plan, allowed=found.allowed, rounds=0, lowest=np.inf, trusted=0)
@@ -181,11 +203,15 @@ class PathSchedule:
         if plan.done and plan.answer is not None:
             return plan.answer, plan
         c = plan.rho * np.broadcast_to(metric[:, None], W.shape)
+        d = W.shape[1]
+        before = soft_threshold(Z[d:], self.lag_lam / c[d:])
+        W, Z, c, variances = W[:d], Z[:d], c[:d], metric[:d]
         if plan.allowed is not None:
-            return ordered_step(Z, c, self.lam, plan.allowed), replace(plan, h=0.0)
-        effort = 0.3 * min(plan.distance, 1e-2) * float(metric.mean()) * np.sqrt(len(metric))
-        step = path_step(W, Z, c, self.lam, path_penalty(plan.stage, metric), effort)
-        return step.W, replace(plan, h=log_determinant(step.W)[0])
+            within = ordered_step(Z, c, self.lam, plan.allowed)
+            return np.concatenate([within, before]), replace(plan, h=0.0)
+        effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
+        within = path_step(W, Z, c, self.lam, path_penalty(plan.stage, variances), effort).W
+        return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:
         """Rounds after which a stage ends, consensus or not."""
@@ -208,16 +234,24 @@ class PathSchedule:
         )
 
 
-def implied_covariance(B: FloatArray, gradient: FloatArray, variances: FloatArray) -> FloatArray:
+def implied_covariance(
+    B: FloatArray, gradient: FloatArray, variances: FloatArray, inputs: FloatArray | None = None
+) -> FloatArray:
     """The covariance S whose least squares has this gradient S (B - I) off the diagonal, and these variances.
 
     The gradient's diagonal is unknown, for the sites keep diag(B_k) = 0 whatever the loss says; the variances,
-    a total of the setup, stand in for it.
+    a total of the setup, stand in for it.  Where B has rows A of the past below its first d, W, their covariance
+    (`inputs`) has to be known, too.  Then the lower rows of the gradient, C (W - I) + inputs A, give the cross
+    covariance C, and the upper ones less C' A are those of the problem without a past.
     """
-    M = np.linalg.inv(B - np.eye(len(B)))
-    known = gradient - np.diag(np.diag(gradient))
-    missing = (variances - (known * M.T).sum(axis=1)) / np.diag(M)
-    S = (known + np.diag(missing)) @ M
+    d = B.shape[1]
+    M = np.linalg.inv(B[:d] - np.eye(d))
+    past = np.zeros((0, 0)) if inputs is None else inputs
+    cross = (gradient[d:] - past @ B[d:]) @ M
+    upper = gradient[:d] - cross.T @ B[d:]
+    known = upper - np.diag(np.diag(upper))
+    missing = (variances[:d] - (known * M.T).sum(axis=1)) / np.diag(M)
+    S = np.block([[(known + np.diag(missing)) @ M, cross.T], [cross, past]])
     eigenvalues, Q = np.linalg.eigh((S + S.T) / 2.0)
     positive: FloatArray = (Q * np.maximum(eigenvalues, 1e-6 * eigenvalues[-1])) @ Q.T
     return positive

@@ -25,6 +25,19 @@ class ArrowStream(Protocol):
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """Some rows: numbers, and beside them whole columns that are no variables (labels, times) in Arrow form."""
+
+    rows: FloatArray
+    keys: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, names: Sequence[str], keys: Sequence[str]) -> "Chunk":
+        """The named columns of a batch."""
+        return cls(to_array(batch, names), tuple(batch.column(key) for key in keys))
+
+
+@dataclass(frozen=True)
 class ParquetTable:
     """A Parquet file whose schema has been read."""
 
@@ -32,14 +45,14 @@ class ParquetTable:
     path: Path
     names: tuple[str, ...]
 
-    def read(self, columns: Sequence[int]) -> Iterator[FloatArray]:
-        """Stream the columns at these positions."""
-        wanted = [self.names[j] for j in columns]
+    def read(self, columns: Sequence[int], keys: Sequence[int] = ()) -> Iterator[Chunk]:
+        """Stream the columns at these positions, and those at `keys` as they are."""
+        wanted, labels = [self.names[j] for j in columns], [self.names[j] for j in keys]
         try:
             with _parquet(self.path) as file:
                 size = chunk_rows(len(wanted))
-                for batch in file.iter_batches(batch_size=size, columns=wanted, use_threads=False):
-                    yield to_array(batch, wanted)
+                for batch in file.iter_batches(batch_size=size, columns=[*wanted, *labels], use_threads=False):
+                    yield Chunk.of(batch, wanted, labels)
         except (pa.ArrowException, OSError):
             raise _bad_parquet(self.site, self.path) from None
 
@@ -52,13 +65,13 @@ class FrameTable:
     frame: ArrowStream
     names: tuple[str, ...]
 
-    def read(self, columns: Sequence[int]) -> Iterator[FloatArray]:
-        """Stream the columns at these positions."""
-        wanted = [self.names[j] for j in columns]
+    def read(self, columns: Sequence[int], keys: Sequence[int] = ()) -> Iterator[Chunk]:
+        """Stream the columns at these positions, and those at `keys` as they are."""
+        wanted, labels = [self.names[j] for j in columns], [self.names[j] for j in keys]
         size = chunk_rows(len(wanted))
         for batch in _stream(self.site, self.frame):
             for start in range(0, batch.num_rows, size):
-                yield to_array(batch.slice(start, size), wanted)
+                yield Chunk.of(batch.slice(start, size), wanted, labels)
 
 
 def chunk_rows(columns: int) -> int:
@@ -75,29 +88,29 @@ def to_array(batch: pa.RecordBatch, names: Sequence[str]) -> FloatArray:
     return array
 
 
-def open_parquet(site: str, path: Path) -> ParquetTable:
-    """Read the schema; refuse a file that is not Parquet or has columns that are not numbers."""
+def open_parquet(site: str, path: Path, keys: Sequence[str] = ()) -> ParquetTable:
+    """Read the schema; refuse a file that is not Parquet or has columns, but for the keys, that are not numbers."""
     try:
         with _parquet(path) as file:
             schema = file.schema_arrow
     except (pa.ArrowException, OSError):
         raise _bad_parquet(site, path) from None
-    return ParquetTable(site, path, _variables(site, schema))
+    return ParquetTable(site, path, _columns(site, schema, keys))
 
 
-def open_frame(site: str, frame: ArrowStream) -> FrameTable:
-    """Read the schema; refuse columns that are not numbers."""
+def open_frame(site: str, frame: ArrowStream, keys: Sequence[str] = ()) -> FrameTable:
+    """Read the schema; refuse columns, but for the keys, that are not numbers."""
     if isinstance(frame, pa.RecordBatchReader):
         raise InputError(f"{place(site)}: a stream that can be read only once; pass a table")
-    return FrameTable(site, frame, _variables(site, _stream(site, frame).schema))
+    return FrameTable(site, frame, _columns(site, _stream(site, frame).schema, keys))
 
 
-def _variables(site: str, schema: pa.Schema) -> tuple[str, ...]:
+def _columns(site: str, schema: pa.Schema, keys: Sequence[str]) -> tuple[str, ...]:
     """Names of the columns, without an index that pandas stored beside them."""
     index = (schema.pandas_metadata or {}).get("index_columns", ())
     fields = [field for field in schema if field.name not in index]
     for field in fields:
-        if not _is_number(field.type):
+        if field.name.strip() not in keys and not _is_number(field.type):
             where = place(site, field.name.strip())
             raise InputError(f"{where}: does not hold numbers; encode it as numbers or remove it")
     return tuple(field.name for field in fields)

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from dagora.arrays import FloatArray
-from dagora.data.arrow_tables import to_array
+from dagora.data.arrow_tables import Chunk
 from dagora.data.wording import place
 from dagora.errors import InputError
 
@@ -40,36 +39,40 @@ class CsvFile:
     names: tuple[str, ...]
     header_lines: int
 
-    def read(self, columns: Sequence[int]) -> Iterator[FloatArray]:
-        """Stream the columns at these positions; a bad cell, a bad row or no row ends in an `InputError`."""
+    def read(self, columns: Sequence[int], keys: Sequence[int] = ()) -> Iterator[Chunk]:
+        """Stream the columns at these positions; a bad cell, a bad row or no row ends in an `InputError`.
+
+        Columns at `keys` come as text.
+        """
         rows = 0
         # pyarrow's messages quote cells, so they are dropped and the plain reader describes the fault.
         with suppress(*_UNREADABLE):
-            for chunk in self._stream(columns):
-                if not np.isfinite(chunk).all():
+            for chunk in self._stream(columns, keys):
+                if not np.isfinite(chunk.rows).all():
                     break
                 yield chunk
-                rows += len(chunk)
+                rows += len(chunk.rows)
             else:
                 if rows:
                     return
         raise InputError(self._fault(columns, rows))
 
-    def _stream(self, columns: Sequence[int]) -> Iterator[FloatArray]:
+    def _stream(self, columns: Sequence[int], text: Sequence[int]) -> Iterator[Chunk]:
         keys = [str(j) for j in range(len(self.names))]  # positions, as names may hold anything
-        wanted = [keys[j] for j in columns]
+        wanted, labels = [keys[j] for j in columns], [keys[j] for j in text]
+        types = dict.fromkeys(keys, pa.float64()) | dict.fromkeys(labels, pa.string())
         read = pacsv.ReadOptions(
             column_names=keys, skip_rows=self.header_lines, block_size=_BLOCK_BYTES, use_threads=False
         )
         parse = pacsv.ParseOptions(delimiter=self.separator, invalid_row_handler=_skip_if_blank)
-        convert = pacsv.ConvertOptions(column_types=dict.fromkeys(keys, pa.float64()), include_columns=wanted)
+        convert = pacsv.ConvertOptions(column_types=types, include_columns=[*wanted, *labels])
         compression = "gzip" if _is_gzip(self.path) else None
         with (
             pa.input_stream(str(self.path), compression=compression) as stream,
             pacsv.open_csv(stream, read, parse, convert) as batches,
         ):
             for batch in batches:
-                yield to_array(batch, wanted)
+                yield Chunk.of(batch, wanted, labels)
 
     def _fault(self, columns: Sequence[int], sound: int) -> str:
         """Describe the first fault after this many sound rows."""

@@ -18,6 +18,7 @@ class NamedGraph:
 
     weights: FloatArray
     names: tuple[str, ...]
+    lag_weights: FloatArray | None = None  # of time series, (lags, d, d)
 
     @property
     def adjacency(self) -> IntArray:
@@ -25,16 +26,24 @@ class NamedGraph:
         present: IntArray = (self.weights != 0).astype(np.int64)
         return present
 
+    @property
+    def lag_adjacency(self) -> IntArray | None:
+        """1 where there is an effect of an earlier time."""
+        return None if self.lag_weights is None else (self.lag_weights != 0).astype(np.int64)
+
 
 def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = ()) -> NamedGraph:
     """Read edges (source, target[, weight]; a header row) or a matrix (names in the first row and column).
 
+    Of time series, edges are (source, target, lag, weight), the lag 0 within a time step.
     `names` adds variables that no edge mentions, as a list of edges cannot.
     """
     rows = _rows(Path(path))
     header = [cell.strip() for cell in rows[0]]
     if header[0] == "" or header[1:] == [row[0].strip() for row in rows[1:]]:
         return _matrix(path, header[1:], rows[1:])
+    if header[2:] == ["lag", "weight"]:
+        return _lagged_edge_list(path, rows[1:], names)
     if len(header) not in (2, 3):
         raise InputError(f"{str(path)!r}: neither edges (source, target, weight) nor a matrix with names; check it")
     return _edge_list(path, rows[1:], names)
@@ -100,6 +109,18 @@ def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple
     for source, target, weight in edges:
         weights[source, target] = weight
     return NamedGraph(weights, tuple(index))
+
+
+def _lagged_edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:
+    """Every lag is a list of edges of its own."""
+    by_lag: dict[int, list[list[str]]] = {0: []}
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 4 or not row[2].strip().isdecimal():
+            raise InputError(f"{str(path)!r}, row {number}: not source, target, lag, weight; check it")
+        by_lag.setdefault(int(row[2]), []).append([*row[:2], row[3]])
+    all_names = tuple(dict.fromkeys([*names, *(cell.strip() for row in rows for cell in row[:2])]))
+    layers = [_edge_list(path, by_lag.get(lag, []), all_names).weights for lag in range(max(by_lag) + 1)]
+    return NamedGraph(layers[0], all_names, np.array(layers[1:]).reshape(-1, len(all_names), len(all_names)))
 
 
 def _number(path: str | os.PathLike[str], cell: str, row: int) -> float:

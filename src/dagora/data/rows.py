@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dagora.arrays import FloatArray
-from dagora.data.tables import Table
+from dagora.data.tables import Streamed
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Rows:
     d: int
 
     @classmethod
-    def of(cls, tables: Sequence[Table], names: Sequence[str]) -> "Rows":
+    def of(cls, tables: Sequence[Streamed], names: Sequence[str]) -> "Rows":
         """The rows of one table, or of several, one after the other; columns in the order of the names."""
         return cls(partial(_chunks, tables, names), len(names))
 
 
-def _chunks(tables: Sequence[Table], names: Sequence[str]) -> Iterable[FloatArray]:
+def _chunks(tables: Sequence[Streamed], names: Sequence[str]) -> Iterable[FloatArray]:
     for table in tables:
         yield from table.chunks(names)

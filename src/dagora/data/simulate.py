@@ -5,28 +5,33 @@ from dataclasses import dataclass
 from math import pi
 
 import numpy as np
-from scipy.special import expit
 
 from dagora.arrays import FloatArray, IntArray
+from dagora.data.nonlinear import NONLINEAR, Effect, random_weights
 from dagora.data.partition import partition
 from dagora.errors import InputError
 from dagora.graphs import topological_order
 
 UNEQUAL_VARIANCES = (0.5, 2.0)
-HIDDEN_UNITS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
     """The model behind simulated rows: weights[i, j] is the effect of variable i on variable j.
 
-    Of model "mlp" it is 1 for every edge: a nonlinear effect has no single weight.
+    Of nonlinear models it is 1 for every edge: a nonlinear effect has no single weight.
     """
 
     weights: FloatArray
     adjacency: IntArray
     names: tuple[str, ...]
     noise_variances: FloatArray
+    lag_weights: FloatArray | None = None  # of time series, (p, d, d): [l - 1, i, j], the effect of i, l steps before
+
+    @property
+    def lag_adjacency(self) -> IntArray | None:
+        """1 where there is an effect of the past."""
+        return None if self.lag_weights is None else (self.lag_weights != 0).astype(np.int64)
 
 
 def simulate(
@@ -45,23 +50,29 @@ def simulate(
 ) -> tuple[Truth, list[FloatArray]]:
     """A random DAG with exactly `edges` edges (d by default), and n rows of it divided among the sites.
 
-    `model`: "linear", or "mlp", where a variable with parents is its noise plus a random network of 100 sigmoid
-    units whose two layers have weights in the weight_range, of either sign (Zheng et al. 2020).  `graph`: "er",
+    `model`: "linear", or a nonlinear one of Zheng et al. (2020).  A variable with parents is its noise plus, for "mlp",
+    a random network of 100 sigmoid units whose two layers have weights in the weight_range, of either sign; for
+    "index", tanh + cos + sin of three combinations of the parents with such weights; for "gp", a function of all
+    parents from a Gaussian process with unit variance and length scale, by random features; for "additive-gp", a sum
+    of such functions, one a parent (these two have no use for weight_range).  `graph`: "er",
     "scale-free" or "bipartite".  `noise`: "gaussian", "gaussian-unequal" (variances uniform in 0.5 to 2, times
     noise_scale squared), "exponential", "gumbel" (these two not centred, as in NOTEARS) or "uniform"
     (-noise_scale to noise_scale).  `split`: see `partition`.  The number of sites and the split leave the graph
     and the pooled rows as they are: only the cuts between the sites move.
     """
-    _check_choice("model", model, MODELS)
-    _check_choice("graph", graph, GRAPHS)
-    _check_choice("noise", noise, NOISES)
+    check_choice("model", model, MODELS)
+    check_choice("graph", graph, GRAPHS)
+    check_choice("noise", noise, NOISES)
     _check_numbers(d=d, n=n, seed=seed, noise_scale=noise_scale, weight_range=weight_range)
     graph_rng, weights_rng, scales_rng, noise_rng, split_rng = (
         np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(5)
     )
     adjacency = random_dag(d, edges, graph, graph_rng)
-    weights, effect = MODELS[model](adjacency, weight_range, weights_rng)
-    scales = _noise_scales(d, noise, noise_scale, scales_rng)
+    if model == "linear":
+        weights, effect = _linear(adjacency, weight_range, weights_rng)
+    else:
+        weights, effect = adjacency.astype(np.float64), NONLINEAR[model](adjacency, weight_range, weights_rng)
+    scales = noise_scales(d, noise, noise_scale, scales_rng)
     draw, unit_variance = NOISES[noise]
     rows = _rows(adjacency, effect, scales * draw(noise_rng, (n, d)))
     names = tuple(f"x{column + 1}" for column in range(d))
@@ -131,42 +142,15 @@ def _out_degrees(d: int, edges: int, rng: np.random.Generator) -> IntArray:
     return degrees
 
 
-# What the parents' rows add to a child (by its index).
-Effect = Callable[[int, FloatArray], FloatArray]
-
-
 def _linear(
     adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator
 ) -> tuple[FloatArray, Effect]:
-    weights = np.where(adjacency, _random_weights(adjacency.shape, weight_range, rng), 0.0)
+    weights = np.where(adjacency, random_weights(adjacency.shape, weight_range, rng), 0.0)
     return weights, lambda child, parents: parents @ weights[adjacency[:, child] == 1, child]
 
 
-def _mlp(adjacency: IntArray, weight_range: tuple[float, float], rng: np.random.Generator) -> tuple[FloatArray, Effect]:
-    """One hidden layer of sigmoid units a child, without bias terms: sigmoid(X_pa W1) w2."""
-    layers = [
-        (_random_weights((parents, HIDDEN_UNITS), weight_range, rng), _random_weights(HIDDEN_UNITS, weight_range, rng))
-        for parents in adjacency.sum(axis=0)
-    ]
-
-    def effect(child: int, parents: FloatArray) -> FloatArray:
-        W1, w2 = layers[child]
-        added: FloatArray = expit(parents @ W1) @ w2
-        return added
-
-    return adjacency.astype(np.float64), effect
-
-
-def _random_weights(
-    shape: int | tuple[int, ...], weight_range: tuple[float, float], rng: np.random.Generator
-) -> FloatArray:
-    """Magnitudes uniform in the range, signs by a fair coin."""
-    magnitudes = rng.uniform(*weight_range, size=shape)
-    signs = rng.choice([-1.0, 1.0], size=shape)
-    return signs * magnitudes
-
-
-def _noise_scales(d: int, noise: str, noise_scale: float, rng: np.random.Generator) -> FloatArray:
+def noise_scales(d: int, noise: str, noise_scale: float, rng: np.random.Generator) -> FloatArray:
+    """What each variable's noise, drawn with scale 1, is multiplied with."""
     if noise == "gaussian-unequal":
         return noise_scale * np.sqrt(rng.uniform(*UNEQUAL_VARIANCES, size=d))
     return np.full(d, noise_scale)
@@ -190,11 +174,7 @@ GRAPHS: dict[str, tuple[Callable[[int], int], Callable[[int, int, np.random.Gene
     "bipartite": (_most_across, _bipartite),
 }
 
-# Each: from a graph, weight_range and a generator to the weights to report and the effect of parents.
-MODELS: dict[str, Callable[[IntArray, tuple[float, float], np.random.Generator], tuple[FloatArray, Effect]]] = {
-    "linear": _linear,
-    "mlp": _mlp,
-}
+MODELS = ("linear", *NONLINEAR)
 
 # Each: a draw with scale 1, and its variance.
 NOISES: dict[str, tuple[Callable[[np.random.Generator, Shape], FloatArray], float]] = {
@@ -206,7 +186,8 @@ NOISES: dict[str, tuple[Callable[[np.random.Generator, Shape], FloatArray], floa
 }
 
 
-def _check_choice(option: str, value: str, available: Collection[str]) -> None:
+def check_choice(option: str, value: str, available: Collection[str]) -> None:
+    """Refuse what is not available, and say what is."""
     if value not in available:
         raise InputError(f"{option}={value!r} is unknown; choose one of {', '.join(available)}.")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
-from dagora.data.tables import Table
+from dagora.data.tables import Streamed
 from dagora.data.wording import listing
 from dagora.errors import InputError
 
@@ -70,7 +70,7 @@ class SiteSummary:
     facts: Facts
 
 
-def summarise(table: Table, order: Sequence[str]) -> SiteSummary:
+def summarise(table: Streamed, order: Sequence[str]) -> SiteSummary:
     """Stream a site's rows once, columns in the given order."""
     moments, facts = Moments.none(len(order)), Facts.none(len(order))
     for rows in table.chunks(order):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dagora.arrays import FloatArray
-from dagora.data.arrow_tables import ArrowStream, chunk_rows, open_frame, open_parquet
+from dagora.data.arrow_tables import ArrowStream, Chunk, chunk_rows, open_frame, open_parquet
 from dagora.data.csv_files import SEPARATORS, open_csv
 from dagora.data.wording import listing, place
 from dagora.errors import InputError
@@ -29,7 +29,19 @@ class Reader(Protocol):
     @property
     def names(self) -> tuple[str, ...]: ...  # noqa: D102
 
-    def read(self, columns: Sequence[int]) -> Iterator[FloatArray]: ...  # noqa: D102
+    def read(self, columns: Sequence[int], keys: Sequence[int] = ()) -> Iterator[Chunk]: ...  # noqa: D102
+
+
+class Streamed(Protocol):
+    """What a run reads: one site's rows, by the names of its columns, as often as asked."""
+
+    @property
+    def site(self) -> str: ...  # noqa: D102
+
+    @property
+    def names(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def chunks(self, order: Sequence[str]) -> Iterator[FloatArray]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -42,20 +54,24 @@ class Table:
 
     def chunks(self, order: Sequence[str]) -> Iterator[FloatArray]:
         """Stream all rows as finite (rows, len(order)) arrays that the caller may keep or change."""
-        if lacking := [name for name in order if name not in self.names]:
-            raise InputError(f"{place(self.site)}: lacks column {listing(lacking)}; add it")
-        return self._checked(order)
+        return (chunk.rows for chunk in self.with_keys(order, ()))
 
-    def _checked(self, order: Sequence[str]) -> Iterator[FloatArray]:
+    def with_keys(self, order: Sequence[str], keys: Sequence[str]) -> Iterator[Chunk]:
+        """The same with columns beside them that are no variables."""
+        if lacking := [name for name in (*order, *keys) if name not in self.names]:
+            raise InputError(f"{place(self.site)}: lacks column {listing(lacking)}; add it")
+        return self._checked(order, keys)
+
+    def _checked(self, order: Sequence[str], keys: Sequence[str]) -> Iterator[Chunk]:
         rows = 0
-        for chunk in self.reader.read([self.names.index(name) for name in order]):
-            finite = np.isfinite(chunk)
+        for chunk in self.reader.read(*([self.names.index(name) for name in names] for names in (order, keys))):
+            finite = np.isfinite(chunk.rows)
             if not finite.all():
                 i, j = np.argwhere(~finite)[0]
-                what = "a missing value" if np.isnan(chunk[i, j]) else "an infinite value"
+                what = "a missing value" if np.isnan(chunk.rows[i, j]) else "an infinite value"
                 where = place(self.site, order[j], row=rows + int(i) + 1)
                 raise InputError(f"{where}: {what}; replace it or remove the row")
-            rows += len(chunk)
+            rows += len(chunk.rows)
             yield chunk
         if rows == 0:
             raise InputError(f"{place(self.site)}: has no rows; add rows or leave the site out")
@@ -68,28 +84,28 @@ class ArrayTable:
     array: AnyArray = field(repr=False)
     names: tuple[str, ...]
 
-    def read(self, columns: Sequence[int]) -> Iterator[FloatArray]:
-        """Copy the columns at these positions, a bounded number of rows at a time."""
+    def read(self, columns: Sequence[int], keys: Sequence[int] = ()) -> Iterator[Chunk]:
+        """Copy the columns at these positions, a bounded number of rows at a time; an array has no keys."""
         size = chunk_rows(len(columns))
         for start in range(0, len(self.array), size):
             rows = self.array[start : start + size]
             chosen = np.ma.filled(rows.astype(np.float64), np.nan)[:, columns]  # a masked cell is missing
-            yield np.ascontiguousarray(chosen)  # the same layout, and so the same bits, as from files
+            yield Chunk(np.ascontiguousarray(chosen))  # the same layout, and so the same bits, as from files
 
 
-def open_table(site: str, source: Source, names: Sequence[str] | None = None) -> Table:
+def open_table(site: str, source: Source, names: Sequence[str] | None = None, keys: Sequence[str] = ()) -> Table:
     """Read only the header or schema, and refuse what can be refused there.
 
-    `names` is for an array, which has none of its own (default: x1, x2, ...).
+    names: for an array, which has none of its own (default: x1, x2, ...).  keys: columns that need not be numbers.
     """
     if isinstance(source, np.ndarray):
         reader: Reader = _open_array(site, source, names)
     elif names is not None:
         raise InputError(f"{place(site)}: names are for arrays only; this source has its own")
     elif isinstance(source, str | os.PathLike):
-        reader = _open_file(site, Path(source))
+        reader = _open_file(site, Path(source), keys)
     elif isinstance(source, ArrowStream):
-        reader = open_frame(site, source)
+        reader = open_frame(site, source, keys)
     else:
         kind = type(source).__name__
         raise InputError(f"{place(site)}: cannot use a {kind}; pass a 2-D array, a data frame or a path")
@@ -100,15 +116,20 @@ def open_table(site: str, source: Source, names: Sequence[str] | None = None) ->
 
 def open_tables(sites: Sequence[Source] | Mapping[str, Source]) -> list[Table]:
     """Open one table a site, named by key, by file, or site-01, site-02, ...; all need the same columns."""
+    tables = [open_table(site, source) for site, source in named_sites(sites).items()]
+    check_same_columns(tables)
+    return tables
+
+
+def named_sites(sites: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """The sites' sources by name."""
     single = isinstance(sites, str | os.PathLike | np.ndarray | ArrowStream)
     if single or not isinstance(sites, Sequence | Mapping):
         raise InputError("sites: pass a list with one entry a site; for a single site, a list of one: [data]")
     if not sites:
         raise InputError("sites: the collection is empty; pass at least one array, data frame or path")
-    named = sites if isinstance(sites, Mapping) else dict(zip(_site_names(sites), sites, strict=True))
-    tables = [open_table(str(site), source) for site, source in named.items()]
-    _check_same_columns(tables)
-    return tables
+    named = sites.items() if isinstance(sites, Mapping) else zip(_site_names(sites), sites, strict=True)
+    return {str(site): source for site, source in named}
 
 
 def _open_array(site: str, array: AnyArray, names: Sequence[str] | None) -> ArrayTable:
@@ -123,7 +144,7 @@ def _open_array(site: str, array: AnyArray, names: Sequence[str] | None) -> Arra
     return ArrayTable(array, tuple(names))
 
 
-def _open_file(site: str, path: Path) -> Reader:
+def _open_file(site: str, path: Path, keys: Sequence[str]) -> Reader:
     where = place(site)
     try:
         path.open("rb").close()
@@ -137,7 +158,7 @@ def _open_file(site: str, path: Path) -> Reader:
         raise InputError(f"{where}: {str(path)!r} cannot be opened; check the path") from None
     lower = path.name.lower()
     if lower.endswith(_PARQUET):
-        return open_parquet(site, path)
+        return open_parquet(site, path, keys)
     if lower.removesuffix(".gz").endswith(tuple(SEPARATORS)):
         return open_csv(site, path)
     known = ", ".join([*SEPARATORS, *_PARQUET])
@@ -159,7 +180,7 @@ def _check_names(site: str, names: tuple[str, ...]) -> None:
         raise InputError(f"{place(site, twice[0])}: the name appears twice; rename one column")
 
 
-def _check_same_columns(tables: Sequence[Table]) -> None:
+def check_same_columns(tables: Sequence[Table]) -> None:
     """Compare every site with the most common set of columns (at a tie, that of the earliest site)."""
     usual = Counter(frozenset(table.names) for table in tables).most_common(1)[0][0]
     model = next(table for table in tables if usual == set(table.names))

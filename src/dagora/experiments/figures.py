@@ -6,13 +6,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from dagora.data.simulate import MODELS
 from dagora.errors import InputError
 
 _CONFIGS = files("dagora") / "experiments" / "configs"
 FIGURES = tuple(
     sorted(entry.name.removesuffix(".toml") for entry in _CONFIGS.iterdir() if entry.name.endswith(".toml"))
 )
-DATA = ("linear", "mlp", "sachs")
+DATA = (*MODELS, "sachs")
 QUICK_D, QUICK_RUNS = 20, 3
 
 
@@ -31,7 +32,7 @@ class Figure:
 
     name: str
     title: str
-    data: str  # "linear" or "mlp" (simulated, Erdos-Renyi graphs with d edges), or "sachs"
+    data: str  # a model of `simulate` (Erdos-Renyi graphs with d edges), or "sachs"
     axis: str  # the field of a setting that the x axis shows
     settings: tuple[Setting, ...]
     methods: tuple[str, ...]

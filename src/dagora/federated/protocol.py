@@ -26,7 +26,10 @@ ServerState = TypeVar("ServerState")
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a server part has learned: weights, the edges it reads off them, and how the run ended."""
+    """What a server part has learned: weights, the edges it reads off them, and how the run ended.
+
+    (d, d) arrays; of time series, with d rows for every lag below the first d.
+    """
 
     weights: FloatArray
     edges: BoolArray

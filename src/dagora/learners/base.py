@@ -32,13 +32,16 @@ class LearnerOptions:
     score: str = "least-squares"
     published: bool = False  # the published solver instead of the best known one
     polish: bool = True
+    lags: int = 0  # the last d x lags variables are the past of the first d, at lag 1, 2, ... (models/dynamic.py)
+    lag_lam: float = 0.1  # lam and threshold of effects of the past
+    lag_threshold: float = 0.3
 
 
 @dataclass(frozen=True)
 class Learned:
     """A graph with weights; the class that it stands for, if directions were not all identified; and warnings."""
 
-    weights: FloatArray  # [i, j] is the effect of variable i on variable j
+    weights: FloatArray  # [i, j] is the effect of variable i on variable j; rows of the past below, where there is one
     edges: BoolArray  # a DAG, but for cycles that a continuous solver may leave above its threshold
     cpdag: IntArray | None = None  # 1 for an arrow i -> j, -1 once (i < j) for an undirected edge
     warnings: tuple[str, ...] = ()

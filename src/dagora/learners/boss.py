@@ -22,7 +22,7 @@ from dagora.graphs import dag_to_cpdag
 from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
 from dagora.learners.ges import backward
-from dagora.learners.grow_shrink import GrowShrinkTree
+from dagora.learners.grow_shrink import GrowShrinkTree, LocalScore
 
 Order = list[int]
 
@@ -55,9 +55,9 @@ def first_order(R: FloatArray) -> Order:
 class OrderSearch:
     """Orders and the DAGs that they give."""
 
-    def __init__(self, bic: Bic) -> None:
-        self.d, self._negligible = bic.d, bic.negligible
-        self._trees = [GrowShrinkTree(bic, child) for child in range(bic.d)]
+    def __init__(self, score: LocalScore) -> None:
+        self.d, self._negligible = score.d, score.negligible
+        self._trees = [GrowShrinkTree(score, child) for child in range(score.d)]
 
     def dag(self, order: Order) -> tuple[float, list[Parents]]:
         """Score and parents of each variable."""

@@ -5,9 +5,33 @@ more than he gives.  Allowed sets differ little from one call to the next, so th
 a node is a set of parents in the order in which they came, with its candidates, best first.
 """
 
+from typing import Protocol
+
 import numpy as np
 
-from dagora.learners.bic import Bic, Parents
+from dagora.arrays import FloatArray
+from dagora.learners.bic import Parents
+
+
+class LocalScore(Protocol):
+    """A score of DAGs that is a sum over variables, higher for better: `Bic`, or one of one's own."""
+
+    @property
+    def d(self) -> int:
+        """Variables."""
+
+    @property
+    def negligible(self) -> float:
+        """A smaller difference of scores is rounding."""
+
+    def local(self, child: int, parents: Parents) -> float:
+        """The child's term."""
+
+    def gains(self, child: int, parents: Parents) -> FloatArray:
+        """What each variable would add as one more parent; minus infinity where it cannot be one."""
+
+    def without_each(self, child: int, parents: Parents) -> dict[int, float]:
+        """The child's term without each of its parents."""
 
 
 class _Node:
@@ -27,9 +51,9 @@ class _Node:
 class GrowShrinkTree:
     """Answers of one variable."""
 
-    def __init__(self, bic: Bic, child: int) -> None:
-        self._bic, self._child = bic, child
-        self._root = _Node(frozenset(), bic.local(child, frozenset()))
+    def __init__(self, score: LocalScore, child: int) -> None:
+        self._score, self._child = score, child
+        self._root = _Node(frozenset(), score.local(child, frozenset()))
 
     def parents(self, allowed: int) -> tuple[float, Parents]:
         """Score and parents within the allowed set, whose bit x says whether x is allowed."""
@@ -48,8 +72,8 @@ class GrowShrinkTree:
         return node.shrunk
 
     def _find_candidates(self, node: _Node) -> list[int]:
-        gains = self._bic.gains(self._child, node.parents)
-        worthy = np.flatnonzero(gains > self._bic.negligible)
+        gains = self._score.gains(self._child, node.parents)
+        worthy = np.flatnonzero(gains > self._score.negligible)
         best_first = worthy[np.argsort(-gains[worthy], kind="stable")]
         node.candidates, node.gains = best_first.tolist(), gains[best_first].tolist()
         node.mask = sum(1 << x for x in node.candidates)
@@ -57,9 +81,9 @@ class GrowShrinkTree:
 
     def _shrink(self, score: float, parents: Parents) -> tuple[float, Parents]:
         while parents:
-            shorter = self._bic.without_each(self._child, parents)
+            shorter = self._score.without_each(self._child, parents)
             weakest = max(shorter, key=shorter.__getitem__)
-            if shorter[weakest] <= score + self._bic.negligible:
+            if shorter[weakest] <= score + self._score.negligible:
                 break
             score, parents = shorter[weakest], parents - {weakest}
         return score, parents

@@ -6,6 +6,9 @@
 splitting.  `notears_path` follows the log-determinant's path (solvers/path.py).  Either can end with a polish of the
 order (solvers/polish.py).  Collinear columns and few rows are no obstacle: the l1 penalty chooses among equal fits.
 Heeds `lam`, `threshold`, `published` and `polish`.
+
+With `lags` it is DYNOTEARS (Pamfil et al. 2020), from the covariance of (x_t, x_t-1, ...): W gets d rows a lag below
+its first d, at prices of their own (`lag_lam`, `lag_threshold`), and only the first d rows must be a DAG.
 """
 
 from dataclasses import dataclass
@@ -18,9 +21,12 @@ from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.graphs import order_of
 from dagora.learners.base import Learned, LearnerOptions
+from dagora.models.dynamic import by_part
 from dagora.solvers.path import path_ended, path_penalty
 from dagora.solvers.polish import polish
-from dagora.solvers.proximal import minimise_l1
+from dagora.solvers.proximal import l1, minimise_l1
+
+Price = float | FloatArray
 
 
 @dataclass(frozen=True)
@@ -37,27 +43,38 @@ _NOTHING = 1e-28  # a variance below this share of the largest is rounding
 
 def notears(moments: Moments, options: LearnerOptions) -> Learned:
     """Solve, and take the weights above the threshold for edges."""
-    S, lam = moments.covariance, options.lam
+    S, d = moments.covariance, len(moments.mean) // (options.lags + 1)
+    lam = by_part(d, options.lags, options.lam, options.lag_lam)
     if options.published:
-        found = notears_published(S, lam)
+        found = notears_published(S, lam, d)
         if options.polish:
             found = _polished(S, found.weights, lam)
     else:
-        found = notears_path(S, lam, search=options.polish)
-    return Learned(found.weights, np.abs(found.weights) > options.threshold, warnings=found.warnings)
+        found = notears_path(S, lam, d, search=options.polish)
+    edges = np.abs(found.weights) > by_part(d, options.lags, options.threshold, options.lag_threshold)
+    return Learned(found.weights, edges, warnings=found.warnings)
 
 
 def notears_published(
-    S: FloatArray, lam: float, *, h_tolerance: float = 1e-8, most_penalty: float = 1e16, outer: int = 100
+    S: FloatArray,
+    lam: Price,
+    d: int | None = None,
+    *,
+    h_tolerance: float = 1e-8,
+    most_penalty: float = 1e16,
+    outer: int = 100,
 ) -> Solution:
-    """Augmented Lagrangian of Zheng et al. (2018), their Algorithm 1 with rho from 1, growth 10, progress 1/4."""
-    d = len(S)
-    W, h = np.zeros((d, d)), np.inf
+    """Augmented Lagrangian of Zheng et al. (2018), their Algorithm 1 with rho from 1, growth 10, progress 1/4.
+
+    d: how many variables of S have a column in W (None: all); lam: a price, or a column of prices.
+    """
+    d = len(S) if d is None else d
+    W, h = np.zeros((len(S), d)), np.inf
     alpha, rho = 0.0, 1.0
     for _ in range(outer):
         while True:
             candidate = _lagrangian_minimum(S, W, lam, alpha, rho)
-            new_h, _ = trace_exponential(candidate)
+            new_h, _ = trace_exponential(candidate[:d])
             if new_h <= 0.25 * h or rho >= most_penalty:
                 break
             rho *= 10.0
@@ -68,70 +85,82 @@ def notears_published(
     return Solution(W, () if h <= h_tolerance else (f"h(W) is still {h:.1e}: W is not close to a DAG",))
 
 
-def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: float, alpha: float, rho: float) -> FloatArray:
+def _lagrangian_minimum(S: FloatArray, W: FloatArray, lam: Price, alpha: float, rho: float) -> FloatArray:
     """Minimise loss + lam |W|_1 + alpha h + rho/2 h^2 with W = V+ - V-, both >= 0, so that l1 is smooth."""
-    d = len(S)
-    identity = np.eye(d)
+    shape, size, d = W.shape, W.size, W.shape[1]
+    identity = np.eye(*shape)
+    prices = np.broadcast_to(lam, shape).ravel()
 
     def objective(halves: FloatArray) -> tuple[float, FloatArray]:
-        W = (halves[: d * d] - halves[d * d :]).reshape(d, d)
+        W = (halves[:size] - halves[size:]).reshape(shape)
         R = identity - W
         with np.errstate(over="ignore", invalid="ignore"):  # a long trial step; the line search rejects it
             SR = S @ R
-            h, slope = trace_exponential(W)
-            gradient = ((alpha + rho * h) * slope - SR).ravel()
-            value = 0.5 * float((R * SR).sum()) + lam * float(halves.sum()) + alpha * h + 0.5 * rho * h * h
-        return value, np.concatenate([gradient + lam, lam - gradient])
+            h, slope = trace_exponential(W[:d])
+            gradient = -SR
+            gradient[:d] += (alpha + rho * h) * slope
+            flat = gradient.ravel()
+            price = l1(halves.reshape(2, *shape), lam)
+            value = 0.5 * float((R * SR).sum()) + price + alpha * h + 0.5 * rho * h * h
+        return value, np.concatenate([flat + prices, prices - flat])
 
     upper = np.where(identity.ravel() == 1.0, 0.0, np.inf)
-    bounds = scipy.optimize.Bounds(np.zeros(2 * d * d), np.concatenate([upper, upper]))
+    bounds = scipy.optimize.Bounds(np.zeros(2 * size), np.concatenate([upper, upper]))
     start = np.concatenate([np.maximum(W, 0.0).ravel(), np.maximum(-W, 0.0).ravel()])
     solution = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
     halves = np.asarray(solution.x, dtype=np.float64)
-    return (halves[: d * d] - halves[d * d :]).reshape(d, d)
+    return (halves[:size] - halves[size:]).reshape(shape)
 
 
-def notears_path(S: FloatArray, lam: float, *, search: bool = True) -> Solution:
-    """Stages of growing mu h(W), then the order that they settled, improved by `search`: h(W) = 0 exactly."""
-    d = len(S)
-    variances = np.diag(S)
-    W = np.zeros((d, d))
+def notears_path(S: FloatArray, lam: Price, d: int | None = None, *, search: bool = True) -> Solution:
+    """Stages of growing mu h(W), then the order that they settled, improved by `search`: h(W) = 0 exactly.
+
+    d: how many variables of S have a column in W (None: all); lam: a price, or a column of prices.
+    """
+    d = len(S) if d is None else d
+    variances = np.diag(S)[:d]
+    W = np.zeros((len(S), d))
     varies = variances > _NOTHING * variances.max()
-    if varies.sum() < 2:
+    if varies.sum() < (2 if len(S) == d else 1):  # a lone variable may still depend on its past
         return Solution(W)
     if not varies.all():  # at a site with few rows: such a column has no edges there
-        inner = np.ix_(varies, varies)
-        rest = notears_path(S[inner], lam, search=search)
-        W[inner] = rest.weights
+        rows = np.concatenate([varies, np.ones(len(S) - d, dtype=bool)])
+        prices = lam[rows] if isinstance(lam, np.ndarray) else lam
+        rest = notears_path(S[np.ix_(rows, rows)], prices, int(varies.sum()), search=search)
+        W[np.ix_(rows, varies)] = rest.weights
         return Solution(W, rest.warnings)
     stage = 0
-    while not path_ended(stage, W, variances):
+    while not path_ended(stage, W[:d], variances):
         W = _descend(S, W, lam, path_penalty(stage, variances), _ON_THE_WAY)
         stage += 1
     return _polished(S, W, lam, search=search)
 
 
-def _polished(S: FloatArray, W: FloatArray, lam: float, *, search: bool = True) -> Solution:
+def _polished(S: FloatArray, W: FloatArray, lam: Price, *, search: bool = True) -> Solution:
     """The lasso in W's order, or in the best one that reversals of edges lead to."""
-    found = polish(S, W, order_of(W), lam, search=search)
+    found = polish(S, W, order_of(W[: W.shape[1]]), np.ravel(lam), search=search)
     return Solution(found.W, () if found.converged else ("the search over orders did not come to its end",))
 
 
-def _descend(S: FloatArray, W: FloatArray, lam: float, mu: float, tolerance: float, renewals: int = 3) -> FloatArray:
+def _descend(S: FloatArray, W: FloatArray, lam: Price, mu: float, tolerance: float, renewals: int = 3) -> FloatArray:
     """Minimise loss + lam |W|_1 + mu h; the metric, which knows the cycles' curvature, is renewed now and then."""
-    identity = np.eye(len(S))
+    d = W.shape[1]
+    identity = np.eye(len(S), d)
     free = identity == 0.0
     variances = np.diag(S)[:, None]
 
     def smooth(W: FloatArray) -> tuple[float, FloatArray]:
         R = identity - W
         SR = S @ R
-        walks, h = walk_weights(W)
-        return 0.5 * float((R * SR).sum()) + mu * h, 2.0 * mu * W * walks.T - SR
+        walks, h = walk_weights(W[:d])
+        gradient = -SR
+        gradient[:d] += 2.0 * mu * W[:d] * walks.T
+        return 0.5 * float((R * SR).sum()) + mu * h, gradient
 
     bound = tolerance * float(np.linalg.norm(variances))
     for _ in range(renewals):
-        metric = variances + 2.0 * mu * walk_weights(W)[0].T
+        metric = np.repeat(variances, d, axis=1)
+        metric[:d] += 2.0 * mu * walk_weights(W[:d])[0].T
         minimum = minimise_l1(smooth, W, lam, metric, free, bound, 60)
         W = minimum.W
         if minimum.converged:

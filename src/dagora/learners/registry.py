@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec
 
 from dagora.data.moments import Moments
 from dagora.data.wording import listing
@@ -14,6 +14,8 @@ from dagora.learners.ges import ges
 from dagora.learners.golem import EQUAL_LAM, golem
 from dagora.learners.notears import notears
 from dagora.learners.pc import pc
+
+Arguments = ParamSpec("Arguments")
 
 SCORES = ("least-squares", "likelihood")
 
@@ -39,10 +41,15 @@ LEARNERS = {
 
 def with_names(learner: Learner, options: LearnerOptions, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     """The learner as algorithms call it: from moments; what it says of columns, it says by name."""
+    return naming_columns(lambda moments: learner(moments, options), names)
 
-    def learn(moments: Moments) -> Learned:
+
+def naming_columns(learner: Callable[Arguments, Learned], names: tuple[str, ...]) -> Callable[Arguments, Learned]:
+    """The same learner, which knows what columns are called."""
+
+    def learn(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Learned:
         try:
-            return learner(moments, options)
+            return learner(*arguments, **keywords)
         except CollinearError as error:
             columns = listing([names[j] for j in error.columns], most=6)
             raise InputError(

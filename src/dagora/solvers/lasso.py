@@ -1,6 +1,6 @@
 """Lasso regressions from a covariance, solved exactly: one a column.
 
-    min over w, zero where not free, of  w'Sw / 2 - w'S t + lam |w|_1          for every column t of `targets`
+    min over w, zero where not free, of  w'Sw / 2 - w'S t + sum_i lam_i |w_i|  for every column t of `targets`
 
 Feature-sign search (Lee, Battle, Raina and Ng 2006): with the signs of w's nonzero entries given, its minimum is a
 linear system.  Go towards it; whoever reaches zero on the way leaves; at the minimum, whoever's slope exceeds lam most
@@ -17,29 +17,35 @@ _RIDGE = 1e-12  # of a variance: makes the system solvable where columns are col
 _SLACK = 1e-9  # of a slope, in units of its two deviations: rounding
 
 
-def lasso(S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, lam: float) -> tuple[FloatArray, bool]:
-    """Columns of coefficients, started at W, and whether all came to their end (always, but for rounding)."""
+def lasso(
+    S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, lam: float | FloatArray
+) -> tuple[FloatArray, bool]:
+    """Columns of coefficients, started at W, and whether all came to their end (always, but for rounding).
+
+    lam: one for all variables, or one for each.
+    """
+    prices = np.broadcast_to(lam, len(S))
     S = S + _RIDGE * np.diag(np.diag(S))
     cross = S @ targets
     slack = _SLACK * np.sqrt(np.outer(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0)))
     found = W * free
     slope = S @ found - cross
-    off = np.where(found != 0.0, np.abs(slope + lam * np.sign(found)), np.abs(slope) - lam)
+    off = np.where(found != 0.0, np.abs(slope + prices[:, None] * np.sign(found)), np.abs(slope) - prices[:, None])
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
-        ended &= _to_minimum(S, cross[:, k], found[:, k], free[:, k], lam, slack[:, k])
+        ended &= _to_minimum(S, cross[:, k], found[:, k], free[:, k], prices, slack[:, k])
     return found, ended
 
 
 def _to_minimum(
-    S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, lam: float, slack: FloatArray
+    S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, lam: FloatArray, slack: FloatArray
 ) -> bool:
     """Bring one column to its minimum, in place."""
     active: IntArray = np.flatnonzero(w)
     signs = np.sign(w[active])
     for _ in range(20 * len(w) + 20):
         start = w[active]
-        goal = dposv(S[active][:, active], cross[active] - lam * signs)[1] if len(active) else start
+        goal = dposv(S[active][:, active], cross[active] - lam[active] * signs)[1] if len(active) else start
         crossing = goal * signs <= 0.0  # also a newcomer that rounding has brought: it starts at zero, and leaves
         if crossing.any():
             way = np.full(len(active), np.inf)

@@ -7,6 +7,9 @@ good; a minimum over reversals does not.  To reverse i -> j, the vertices that d
 next, all others last.  Only the columns of i and j of W change (j loses its parents among i's descendants), so one
 batched lasso over two columns a candidate scores all candidates at once; what one reversal leaves as it was, the next
 search finds in a table.
+
+S may have more variables than W has columns: those after the first d are inputs (the past of a time series), which no
+order concerns.  They may be parents of any variable at their own price, and W has a row for each.
 """
 
 from dataclasses import dataclass
@@ -25,7 +28,9 @@ Known = dict[tuple[int, bytes], float]  # variable and free parents: the least p
 
 @dataclass(frozen=True)
 class Polished:
-    """A minimum over reversals: weights, the entries that its order allows, and how many edges were reversed."""
+    """A minimum over reversals: weights (a row an input below them), the d x d entries that its order allows, and how
+    many edges were reversed.
+    """
 
     W: FloatArray
     allowed: BoolArray
@@ -33,26 +38,38 @@ class Polished:
     converged: bool
 
 
-def polish(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, *, search: bool = True) -> Polished:
-    """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`)."""
-    d = len(S)
-    identity = np.eye(d)
+def polish(
+    S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float | FloatArray, *, search: bool = True
+) -> Polished:
+    """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`).
+
+    lam: the price of a weight, one for all rows of W or one for each.
+    """
+    d = len(allowed)
+    prices = np.broadcast_to(lam, len(S))
+    targets = np.eye(len(S))[:, :d]
     known: Known = {}
     reversals = 0
-    while search and reversals < 4 * d:
-        W, _ = lasso(S, identity, W * allowed, allowed, lam)
-        found = _best_reversal(S, W, allowed, lam, known)
+    while search and d > 1 and reversals < 4 * d:
+        W, _ = lasso(S, targets, W, _with_inputs(S, allowed), prices)
+        found = _best_reversal(S, W, allowed, prices, known)
         if found is None:
             break
         allowed, reversals = found, reversals + 1
-    W, converged = lasso(S, identity, W * allowed, allowed, lam)
+    W, converged = lasso(S, targets, W, _with_inputs(S, allowed), prices)
     return Polished(W, allowed, reversals, converged and reversals < 4 * d)
 
 
-def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float, known: Known) -> BoolArray | None:
+def _with_inputs(S: FloatArray, parents: BoolArray) -> BoolArray:
+    """The same, a column a variable, with all inputs as parents."""
+    inputs = np.ones((len(S) - len(parents), parents.shape[1]), dtype=bool)
+    return np.concatenate([parents, inputs])
+
+
+def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: FloatArray, known: Known) -> BoolArray | None:
     """The order after the reversal that lowers the score most, or None."""
-    d = len(S)
-    descends = _descendants(W != 0)
+    d = len(allowed)
+    descends = _descendants(W[:d] != 0)
     sources, targets = _candidates(S, W, lam)
     if len(sources) == 0:
         return None
@@ -60,7 +77,7 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float,
     spared = ~(descends[sources] | descends[targets]).T  # descends from neither; a vertex descends from itself
     gains_parent = spared.copy()
     gains_parent[targets, np.arange(len(sources))] = True
-    free = np.hstack([spared, gains_parent])
+    free = _with_inputs(S, np.hstack([spared, gains_parent]))
     variables = np.concatenate([targets, sources])
     new = _best_scores(S, W, variables, free, lam, known).reshape(2, -1).sum(axis=0)
     old = _scores(S, W, np.arange(d), lam)
@@ -72,7 +89,7 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float,
 
 
 def _best_scores(
-    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, lam: float, known: Known
+    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, lam: FloatArray, known: Known
 ) -> FloatArray:
     """Least penalised loss of each variable with the parents that are free for it: a lasso for those not known yet."""
     keys = [(int(variable), column.tobytes()) for variable, column in zip(variables, free.T, strict=True)]
@@ -85,17 +102,18 @@ def _best_scores(
     return np.array([known[key] for key in keys])
 
 
-def _candidates(S: FloatArray, W: FloatArray, lam: float) -> tuple[IntArray, IntArray]:
+def _candidates(S: FloatArray, W: FloatArray, lam: FloatArray) -> tuple[IntArray, IntArray]:
     """Pairs (i, j) to be ordered j before i: edges i -> j, and entries j -> i that the loss wants but the order bars.
 
     Of the edges those whose effect on standardised variables counts, of the barred entries the d most wanted.
     """
-    variances = np.diag(S)
-    effect = np.abs(W) * np.sqrt(variances[:, None] / variances)
-    slope = np.maximum(np.abs(S @ W - S) - lam, 0.0)
+    d = W.shape[1]
+    variances, within = np.diag(S)[:d], W[:d]
+    effect = np.abs(within) * np.sqrt(variances[:, None] / variances)
+    slope = np.maximum(np.abs(S[:d] @ W - S[:d, :d]) - lam[:d, None], 0.0)
     np.fill_diagonal(slope, 0.0)
-    want = (slope**2 / variances[:, None]).T * ((W == 0) & (W.T == 0))  # twice the gain of that entry alone
-    wanted = want > max(float(np.partition(want, -len(S) - 1, axis=None)[-len(S) - 1]), 0.0)
+    want = (slope**2 / variances[:, None]).T * ((within == 0) & (within.T == 0))  # twice the gain of that entry alone
+    wanted = want > max(float(np.partition(want, -d - 1, axis=None)[-d - 1]), 0.0)
     i, j = np.nonzero((effect > _EFFECT) | wanted)
     return i, j
 
@@ -111,10 +129,10 @@ def _descendants(edges: BoolArray) -> BoolArray:
         reached = further
 
 
-def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, lam: float) -> FloatArray:
+def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, lam: FloatArray) -> FloatArray:
     """Penalised loss of each variable with the given column of coefficients."""
     fit = ((S @ columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
-    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + lam * np.abs(columns).sum(axis=0)
+    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + lam @ np.abs(columns)
     return scores
 
 

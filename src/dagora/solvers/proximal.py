@@ -1,4 +1,4 @@
-"""Minimise f(W) + lam |W|_1 by proximal gradient steps."""
+"""Minimise f(W) + sum_ij lam_ij |W_ij| by proximal gradient steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,10 +30,17 @@ def soft_threshold(V: FloatArray, by: float | FloatArray) -> FloatArray:
     return shrunk
 
 
+def l1(W: FloatArray, lam: float | FloatArray) -> float:
+    """The penalty: one price for all entries, or an array of prices."""
+    if isinstance(lam, np.ndarray):
+        return float((lam * np.abs(W)).sum())
+    return lam * float(np.abs(W).sum())
+
+
 def minimise_l1(
     f: Smooth,
     W: FloatArray,
-    lam: float,
+    lam: float | FloatArray,
     metric: FloatArray,
     free: BoolArray,
     tolerance: float,
@@ -49,7 +56,7 @@ def minimise_l1(
     value, gradient = f(W)
     if not np.isfinite(value):
         raise NumericalError("the descent starts outside the objective's domain; standardise the data")
-    recent = [value + lam * float(np.abs(W).sum())]
+    recent = [value + l1(W, lam)]
     scale, evaluations = 1.0, 1
     for step in range(most_steps):
         while True:
@@ -62,7 +69,7 @@ def minimise_l1(
             value, next_gradient = f(candidate)
             evaluations += 1
             if value < np.inf:
-                value += lam * float(np.abs(candidate).sum())
+                value += l1(candidate, lam)
                 if value <= max(recent[-_MEMORY:]) - _DECREASE * scale * moved:
                     break
             scale *= 2.0
