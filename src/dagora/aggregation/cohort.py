@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, decode, encode
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 @dataclass(frozen=True)
 class Question:
@@ -47,7 +49,7 @@ class Question:
     def context(self, *names: str) -> bytes:
         """Bytes that no other question and no other names give."""
         parts = [self.run, self.round, self.attempt, self.step, self.digest, *names]
-        return json.dumps(["dagora", *parts], separators=(",", ":")).encode()
+        return _ENCODER.encode(["dagora", *parts]).encode()
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ FRACTION_BITS = 64
 LARGEST = 2.0**62  # of a total
 
 _UNIT = 2.0**FRACTION_BITS
-_SIGN = np.uint64(1 << 63)
+_SIGN, _NONE, _ONES = np.uint64(1 << 63), np.uint64(0), np.uint64(2**64 - 1)
 
 
 def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
@@ -43,7 +43,11 @@ def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
     # Both parts are exact, and the fraction is at most 1 - 2^-53: rounding cannot carry into the whole part.
     words[0] = np.rint((magnitude - whole) * _UNIT)
     words[1] = whole
-    return np.where(np.signbit(values), negative(words), words)
+    below = np.signbit(values)
+    words ^= np.where(below, _ONES, _NONE)  # two's complement: all digits turned, and one added
+    words[0] += below
+    words[1] += below & (words[0] == 0)
+    return words
 
 
 def encode_summand(summand: Summand, parties: int) -> Words:
