@@ -35,12 +35,12 @@ from dagora.data.simulate import MODELS as SIMULATED_MODELS
 from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
 from dagora.errors import ConvergenceWarning, DagoraError, InputError
-from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS
+from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS, load_figure
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS, SCORES
 from dagora.metrics import evaluate
 from dagora.result import Result
-from dagora.terminal import JsonFlag, choices, count, counting, in_bytes, out, print_json, watching
+from dagora.terminal import JsonFlag, choices, count, counting, err, in_bytes, out, print_json, watching
 from dagora.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -294,6 +294,9 @@ def reproduce_command(
     count = runs if runs is not None else QUICK_RUNS if quick else 30
     written: dict[str, list[str]] = {}
     for name in names:
+        if quick and len(names) > 1 and not load_figure(name).small:
+            err.print(f"dagora: {name} left out: it has no setting with up to {QUICK_D} variables", highlight=False)
+            continue
         with counting(name, quiet=as_json) as watch:
             done = reproduce(name, folder, count, jobs, quick, first_seed, tuple(plugin or ()), watch)
         written[name] = [str(path) for path in done.paths]

@@ -238,3 +238,14 @@ def test_no_arguments_prints_help(tmp_path: Path) -> None:
     done = dagora(cwd=tmp_path)
     assert done.returncode == 0
     assert "learn" in done.stdout
+
+
+def test_a_quick_reproduction_leaves_out_what_is_not_quick(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(
+        'title = "Tiny"\ndata = "linear"\naxis = "sites"\nmethods = ["ADMM (default)"]\n'
+        "settings = [{ d = 4, n = 40, sites = 2 }]\n"
+    )
+    done = dagora("reproduce", "clients-50", config, "--quick", "--runs", 1, "--out", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["files"]) == [str(config)]

@@ -38,9 +38,14 @@ class Figure:
     methods: tuple[str, ...]
     shares: str = ""  # a figure with the same data, whose runs need not be repeated
 
+    @property
+    def small(self) -> tuple[Setting, ...]:
+        """The settings with few variables."""
+        return tuple(setting for setting in self.settings if setting.d <= QUICK_D)
+
     def quick(self) -> "Figure":
         """The settings with few variables."""
-        settings = tuple(setting for setting in self.settings if setting.d <= QUICK_D)
+        settings = self.small
         if not settings:
             raise InputError(f"{self.name}: all settings have more than {QUICK_D} variables; run it without --quick")
         return replace(self, settings=settings)
