@@ -33,6 +33,11 @@ def assemble(
         raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'additive'")
     if options.dynamic and privacy is not None:  # one row of a series is part of several stacked rows
         raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'dynamic'")
+    if privacy is not None and options.method != "covariance":
+        raise InputError(
+            f"aggregation: a summand of method {options.method!r} states no sensitivity, so noise cannot protect it; "
+            "use method 'covariance'"
+        )
     summaries = [summarise(table, names) for table in tables]
     # Under differential privacy no exact fact of the data may decide whether a run takes place.
     pooled = check_together(names, summaries) if privacy is None else None

@@ -36,8 +36,9 @@ from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
 from dagora.errors import ConvergenceWarning, DagoraError, InputError
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS, load_figure
+from dagora.files import check_folder
 from dagora.learn import learn
-from dagora.learners.registry import LEARNERS, SCORES
+from dagora.learners.registry import LEARNERS
 from dagora.metrics import evaluate
 from dagora.result import Result
 from dagora.terminal import JsonFlag, choices, count, counting, err, in_bytes, out, print_json, watching
@@ -92,9 +93,12 @@ def learn_command(
     threshold: Annotated[
         float | None, typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3).")
     ] = None,
-    score: Annotated[str | None, typer.Option(help=choices("golem: the loss", SCORES))] = None,
+    score: Annotated[
+        str | None, typer.Option(help="golem: least-squares (default) or likelihood; model additive: also similar.")
+    ] = None,
     penalty: Annotated[
-        float | None, typer.Option(help="boss, ges, exact: price of an edge, in units of the BIC's (boss 2, else 1).")
+        float | None,
+        typer.Option(help="boss, ges, exact, model additive: price of an edge in BIC units (boss 2, else 1)."),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="pc: level of independence tests (0.05).")] = None,
     polish: Annotated[
@@ -121,6 +125,8 @@ def learn_command(
     Time series: dagora learn north.csv south.csv --model dynamic --lags 2 --series id --time t
     """
     check_drawing(model, drawing)
+    if folder is not None:
+        check_folder(folder)  # before the work, and before a run is counted
     with watching("Learning", quiet=as_json) as watch:
         result = learn(
             files,
@@ -149,8 +155,8 @@ def learn_command(
             threads=threads,
             watch=watch,
         )
-    draw(result, drawing)
     written = result.save(folder) if folder is not None else []
+    draw(result, drawing)
     if as_json:
         print_json(result.summary())
         return
@@ -335,7 +341,7 @@ def _print_edges(result: Result) -> None:
     table.columns[2].justify = "right"
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
-        table.add_row(source, target, f"{weight:+.4g}", "either way" if open_ else "->")
+        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->")
     out.print(table)
     if undirected:
         out.print(
@@ -363,4 +369,10 @@ def _print_cost(result: Result) -> None:
 def _rows(result: Result) -> str:
     if result.site_rows:
         return f"{count(sum(result.site_rows.values()), 'row')}, "
-    return f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent, "
+    spent = f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent"
+    return f"{spent}, noisy totals worth {count(result.settings['rows_worth'], 'row')}, "
+
+
+def _signed(result: Result, weight: float) -> str:
+    """A curve has a size, but no sign."""
+    return f"{weight:.4g}" if result.settings["model"] == "additive" else f"{weight:+.4g}"

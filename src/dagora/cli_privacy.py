@@ -61,7 +61,7 @@ def audit_command(
     for column in table.columns[3:5]:
         column.justify = "right"
     for finding in report.findings:
-        verdict = "[bold]yes[/bold]" if finding.succeeds else "no"
+        verdict = "[bold]yes[/bold]" if finding.succeeds else "known anyway" if finding.blind < 1e-9 else "no"
         table.add_row(
             finding.adversary, report.means(finding), finding.target, f"{finding.error:.0e}", f"{finding.blind:.0e}",
             verdict,

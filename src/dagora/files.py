@@ -65,6 +65,17 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Whether the folder can be made and written to; nothing is written yet."""
+    nearest = Path(folder).absolute()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"cannot write to {os.fspath(folder)!r}: {os.fspath(nearest)!r} is a file; choose another")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"cannot write to {os.fspath(folder)!r}: permission denied; choose another folder")
+
+
 def _unwritable(folder: Path, error: OSError) -> InputError:
     return InputError(f"cannot write to {str(folder)!r}: {error.strerror}; choose another folder")
 

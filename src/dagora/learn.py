@@ -112,10 +112,9 @@ def learn(
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
         job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
         guards = _guards(job, assembly.rows, policy, ledger, stack)
-        if method == "pooled":
-            for site, guard in guards.items():
-                with naming(site):
-                    guard.enter()
+        for site, guard in guards.items():
+            with naming(site):  # all are asked before any ledger counts the run
+                guard.enter() if method == "pooled" else guard.check()
         parts = [Site(site, algorithm.site, own, protection, guards.get(site)) for site, own in data.items()]
         outcome = run(algorithm.server, protection, InProcess(parts), watch, job.run)
     estimate = outcome.estimate
@@ -126,7 +125,7 @@ def learn(
     settings = options.settings | {"aggregation": aggregation, "version": __version__}
     if isinstance(protection, Gaussian):
         settings |= {"epsilon": epsilon, "delta": protection.delta, "colluders": protection.colluders}
-        settings |= {"epsilon_spent": protection.epsilon_spent}
+        settings |= {"epsilon_spent": protection.epsilon_spent, "rows_worth": int(estimate.extras["rows_worth"])}
     return Result(
         weights=estimate.weights[:d] + 0.0,  # no -0.0 in files
         adjacency=adjacency,

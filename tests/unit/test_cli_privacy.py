@@ -9,7 +9,9 @@ import pytest
 
 import dagora
 from dagora.aggregation.ledger import Sent, read
+from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceState
 from dagora.federated.policy import Policy, PolicyError
+from dagora.learners.base import Learned
 from tests.helpers import small_sites
 from tests.unit.test_cli import dagora as command
 
@@ -54,7 +56,7 @@ def test_differential_privacy_is_reported_and_tells_no_counts(tmp_path: Path) ->
     assert 1.99 < result.settings["epsilon_spent"] <= 2.0
     assert result.site_rows == {}
     assert result.sites == ("site-01", "site-02", "site-03")
-    assert 0.0 < float(result.extras["rows_worth"]) < 4000.0
+    assert 0 < result.settings["rows_worth"] == float(result.extras["rows_worth"]) < 4000
     again = dagora.learn(sites, method="covariance", aggregation="gaussian", epsilon=2.0, delta=1e-6)
     assert (again.weights != result.weights).any()  # noise is never the same
 
@@ -228,3 +230,41 @@ def test_an_audit_in_words(files: Path) -> None:
     refused = command("audit", *NAMES, "--method", "pooled", cwd=files)
     assert refused.returncode == 2
     assert "there is nothing to audit" in refused.stderr
+
+
+# What must not cost a run.
+
+
+def test_no_ledger_counts_a_run_that_a_site_refuses(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="site 'east': policy"):
+        dagora.learn(SITES, policy={"east": Policy(methods=())}, ledger=tmp_path)
+    assert [read(tmp_path / f"{site}.jsonl") for site in SITES] == [[], [], []]
+
+
+def test_no_ledger_counts_a_run_whose_result_cannot_be_written(files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "taken"
+    out.write_text("")
+    done = command("learn", *NAMES, "--ledger", tmp_path / "ledgers", "--out", out, cwd=files)
+    assert done.returncode == 2
+    assert "is a file; choose another" in done.stderr
+    assert not (tmp_path / "ledgers").exists()
+
+
+def test_a_policy_of_another_kind() -> None:
+    with pytest.raises(dagora.InputError, match="policy: must be a Policy, the path of its file, or a mapping"):
+        dagora.learn(SITES, policy=3)  # type: ignore[arg-type]
+
+
+def test_columns_that_noise_cannot_centre_are_named() -> None:
+    _, sites = dagora.simulate(d=3, edges=3, n=6000, sites=3, seed=0)
+    far = [rows + np.array([0.0, 1e12, 0.0]) for rows in sites]
+    with pytest.raises(dagora.NumericalError, match=r"column 'x2': the spread is too small.*subtract a constant"):
+        dagora.learn(far, method="covariance", aggregation="gaussian", epsilon=4.0)
+
+
+@pytest.mark.parametrize(("worth", "warns"), [(99, True), (100, False)])
+def test_a_warning_tells_of_too_much_noise(worth: int, warns: bool) -> None:
+    found = Learned(np.zeros((2, 2)), np.zeros((2, 2), dtype=bool))
+    server = PrivateCovarianceServer(("a", "b"), lambda moments: found, noise=1.0)
+    estimate = server.estimate(PrivateCovarianceState(worth=worth, learned=found))
+    assert any("worth 99 rows, too few for 2 columns" in text for text in estimate.warnings) == warns

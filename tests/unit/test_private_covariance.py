@@ -169,7 +169,9 @@ def given_to_the_learner(sites: Sequence[FloatArray], epsilon: float | None) -> 
         return Rows(chunks, d)
 
     parts = [Site(str(k), PrivateCovarianceSite(), data(rows), aggregation) for k, rows in enumerate(sites)]
-    outcome = run(PrivateCovarianceServer(d, learn, noise), aggregation, InProcess(parts))
+    outcome = run(
+        PrivateCovarianceServer(tuple(f"x{j}" for j in range(d)), learn, noise), aggregation, InProcess(parts)
+    )
     if epsilon is not None:
         assert gaussian.shares == {str(k): 1.0 for k in range(len(sites))}  # all of the budget, and no more
         assert 0.999 * epsilon < gaussian.epsilon_spent <= epsilon

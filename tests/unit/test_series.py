@@ -182,3 +182,10 @@ def test_learn_wants_time_columns_for_series_only() -> None:
     rows = RNG.standard_normal((20, 2))
     assert "time: model 'linear'" in refusal(lambda: dagora.learn([rows], time="t"))
     assert "series: model 'linear'" in refusal(lambda: dagora.learn([rows], series="id"))
+
+
+def test_numbers_and_dates_in_one_column_of_times() -> None:
+    table = frame()
+    table["t"] = [str(t) for t in table["t"]]
+    table.loc[3, "t"] = "2020-01-01"
+    assert "'t': numbers and dates are mixed; write all times alike" in refusal(lambda: read_frame(table))

@@ -36,7 +36,8 @@ def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
     if not (magnitude < LARGEST / parties).all():  # false for NaN, too
         raise NumericalError(
             f"{what} is not finite, or 2^62 / {parties} = {LARGEST / parties:.1e} or more, which a private sum over "
-            f"{parties} sites cannot hold; nothing was sent: divide large columns by a constant that all sites agree on"
+            f"{parties} sites cannot hold; nothing was sent: subtract constants from large columns, or divide by them, "
+            "the same at all sites"
         )
     whole = np.floor(magnitude)
     words = np.empty((2, *magnitude.shape), dtype=np.uint64)

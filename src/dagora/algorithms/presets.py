@@ -191,7 +191,7 @@ def _threshold(options: Options, d: int) -> float | FloatArray:
 
 def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
     """The covariance method for summands that are noised: its sites bound what a row can change."""
-    server = PrivateCovarianceServer(len(names), _learner(options, names), noise)
+    server = PrivateCovarianceServer(names, _learner(options, names), noise)
     return Algorithm(PrivateCovarianceSite(), server)
 
 

@@ -36,6 +36,7 @@ from dagora.algorithms.private_ranges import (
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.rows import Rows
+from dagora.data.wording import listing
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, array, number
 from dagora.federated.protocol import Estimate, Summand, Total
@@ -45,6 +46,7 @@ from dagora.learners.base import Learned
 _MAGNITUDES_SHARE, _POSITIONS_SHARE = 1 / 16, 1 / 32
 _MOMENTS_SHARES = (5 / 32, 10 / 32)  # of what the ranges leave; the last answer has the rest
 _MOST_LOOKS = 3  # each about 50 times closer
+_FEW = 50  # rows a column, below which noise decides too much
 
 _FLOOR = 0.7  # of sqrt(d) times the noise, whose eigenvalues reach 2 in these units: less is taken for noise
 
@@ -118,9 +120,14 @@ class PrivateCovarianceServer:
     (`Gaussian.multiplier`).
     """
 
-    d: int
+    names: tuple[str, ...]
     learn: Callable[[Moments], Learned]
     noise: float
+
+    @property
+    def d(self) -> int:
+        """Variables."""
+        return len(self.names)
 
     def init(self) -> PrivateCovarianceState:
         """Nothing is known yet, not even the columns' units."""
@@ -175,8 +182,13 @@ class PrivateCovarianceServer:
         """As the learner says."""
         assert state.learned is not None
         found = state.learned
-        worth = {"rows_worth": np.array(float(state.worth))}
-        return Estimate(found.weights, found.edges, found.weights, found.warnings, worth, found.cpdag)
+        worth, warnings = {"rows_worth": np.array(float(state.worth))}, found.warnings
+        if state.worth < _FEW * self.d:
+            warnings += (
+                f"the noisy totals are worth {state.worth} rows, too few for {self.d} columns: another run may give "
+                "another graph; raise epsilon, add rows or leave out columns",
+            )
+        return Estimate(found.weights, found.edges, found.weights, warnings, worth, found.cpdag)
 
     def _share(self, state: PrivateCovarianceState) -> float:
         if state.ranges is None:
@@ -192,6 +204,12 @@ class PrivateCovarianceServer:
         assert state.ranges is not None
         if not state.ranges.resolved.all() and state.looks < _MOST_LOOKS:
             return state
+        if not state.ranges.resolved.all():
+            columns = listing([self.names[j] for j in np.flatnonzero(~state.ranges.resolved)])
+            raise NumericalError(
+                f"column {columns}: the spread is too small against the mean, or most values are the same; subtract a "
+                "constant that all sites agree on, or leave it out"
+            )
         scale = state.ranges.scale
         return replace(state, centre=state.ranges.centre, whiten=np.diag(1.0 / scale), unwhiten=np.diag(scale))
 

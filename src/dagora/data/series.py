@@ -138,7 +138,11 @@ class _Long:
         """Numbers, or microseconds of dates and times."""
         times = _as_numbers(column)
         if times is None or not np.isfinite(times).all():
-            bad = next(i for i in range(len(column)) if not _is_time(column.slice(i, 1)))
+            bad = next((i for i in range(len(column)) if not _is_time(column.slice(i, 1))), None)
+            if bad is None:  # each is a time by itself
+                raise InputError(
+                    f"{place(self.table.site, self.time)}: numbers and dates are mixed; write all times alike"
+                )
             where = place(self.table.site, self.time, first + bad)
             raise InputError(f"{where}: neither a number nor a date and time (2024-01-31T12:00:00); mend it")
         return times

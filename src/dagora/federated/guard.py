@@ -22,10 +22,14 @@ class Guard:
     policy: Policy | None
     ledger: Ledger
 
-    def enter(self) -> None:
-        """Join the run, or raise a PolicyError."""
+    def check(self) -> None:
+        """Whether the site may join the run; raises a PolicyError."""
         if self.policy is not None:
             self.policy.admit(self.job, self.rows, spent(self.ledger.entries))
+
+    def enter(self) -> None:
+        """Join the run, or raise a PolicyError."""
+        self.check()
         self.ledger.opened(self.job)
 
     def release(self, shapes: Shapes, message: Message) -> None:
@@ -53,6 +57,8 @@ def read_policies(
     for site in source:
         if site not in sites:
             raise InputError(f"policy: there is no site {site!r}; the sites are {', '.join(sites)}")
+        if not isinstance(source[site], PolicySource):
+            raise InputError("policy: must be a Policy, the path of its file, or a mapping from site names to these")
     policies = {site: p if isinstance(p, Policy) else Policy.read(p) for site, p in source.items()}
     return {site: policies.get(site) for site in sites}
 
