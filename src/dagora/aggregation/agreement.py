@@ -66,8 +66,24 @@ def derived_key(pair: bytes, context: bytes) -> bytes:
     return HKDFExpand(SHA256(), 32, context).derive(pair)
 
 
+class Relay:
+    """The server's half: a run's public keys, asked for once and relayed with the messages of its first round."""
+
+    def __init__(self, cohort: Cohort) -> None:
+        self._cohort = cohort
+        self._run: object = None
+        self._keys: Message = {}
+
+    def with_keys(self, transport: Transport, asked: Message) -> dict[str, Value]:
+        """The message, with all public keys in it where sites may still lack them."""
+        if asked.get("run") != self._run:
+            self._keys = collect(self._cohort, transport, str(asked.get("run")))
+            self._run = asked.get("run")
+        return {**asked, **self._keys} if asked.get("round") == 1 else dict(asked)
+
+
 def collect(cohort: Cohort, transport: Transport, run: str) -> Message:
-    """The server's half: ask all sites for their public keys; fields to relay with the next message."""
+    """Ask all sites for their public keys; fields to relay with the next message."""
     message = _request(run)
     replies, question = transport.exchange(message), Question.of(message)
     for site in cohort.sites:

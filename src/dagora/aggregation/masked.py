@@ -20,7 +20,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dagora.aggregation import fixed_point
-from dagora.aggregation.agreement import KEYS_STEP, Agreement, collect, derived_key
+from dagora.aggregation.agreement import KEYS_STEP, Agreement, Relay, derived_key
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.layout import Layout, common_layout
 from dagora.aggregation.turns import Answered, Attempts
@@ -39,8 +39,7 @@ class Masked:
     def __init__(self, cohort: Cohort) -> None:
         self._cohort = cohort
         self._attempts = Attempts()
-        self._run: object = None
-        self._keys: Message = {}
+        self._relay = Relay(cohort)
 
     def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
         """Mask a site's summands."""
@@ -63,12 +62,7 @@ class Masked:
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Add the payloads of all sites of the cohort."""
-        asked = self._attempts.of(message, SUM_STEP)
-        if message.get("run") != self._run:
-            self._keys = collect(self._cohort, transport, str(message.get("run")))
-            self._run = message.get("run")
-        if message.get("round") == 1:
-            asked |= self._keys
+        asked = self._relay.with_keys(transport, self._attempts.of(message, SUM_STEP))
         replies, question = transport.exchange(asked), Question.of(asked)
         contents = {site: self._cohort.open(site, question, replies[site]) for site in self._cohort.sites}
         layout = common_layout(contents)

@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from dagora.aggregation import residues
-from dagora.aggregation.agreement import Agreement, collect, derived_key
+from dagora.aggregation.agreement import Agreement, Relay, derived_key
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.fixed_point import encode_summand
 from dagora.aggregation.layout import Layout, common_layout
@@ -51,8 +51,7 @@ class Shared:
             raise InputError(f"threshold: must lie between 1 and the number of sites, {sites}")
         self._cohort = cohort
         self._attempts = Attempts()
-        self._run: object = None
-        self._keys: Message = {}
+        self._relay = Relay(cohort)
 
     def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
         """Deal a site's summands, and add up what others dealt."""
@@ -60,12 +59,7 @@ class Shared:
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Have all sites deal, and enough of them combine."""
-        asked = self._attempts.of(message, DEAL_STEP)
-        if message.get("run") != self._run:
-            self._keys = collect(self._cohort, transport, str(message.get("run")))
-            self._run = message.get("run")
-        if message.get("round") == 1:
-            asked |= self._keys
+        asked = self._relay.with_keys(transport, self._attempts.of(message, DEAL_STEP))
         sites = self._cohort.sites
         replies, question = transport.exchange(asked), Question.of(asked)
         dealt = {site: self._cohort.open(site, question, replies[site]) for site in sites}

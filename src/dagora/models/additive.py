@@ -15,7 +15,7 @@ from scipy.special import eval_legendre, ndtr
 
 from dagora.arrays import FloatArray
 
-FUNCTIONS = 5  # a variable; four leave more wrong edges on MLP data, seven leave as many (docs/nonlinear.md)
+FUNCTIONS = 5  # a variable, chosen on simulated MLP data
 
 
 @dataclass(frozen=True)
