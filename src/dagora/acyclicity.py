@@ -16,6 +16,12 @@ def trace_exponential(W: FloatArray) -> tuple[float, FloatArray]:
     return float(np.trace(E)) - len(W), 2.0 * W * E.T
 
 
+def trace_exponential_of_norms(W: FloatArray) -> tuple[float, FloatArray]:
+    """The same h of the norms of weights W (d, units, d): those at [j, :, i] belong to the edge i -> j."""
+    E = scipy.linalg.expm((W * W).sum(axis=1).T)
+    return float(np.trace(E)) - len(W), 2.0 * W * E[:, None]
+
+
 def log_determinant(W: FloatArray) -> tuple[float, FloatArray]:
     """h(W) = -log det(I - W o W) (Bello et al. 2022, with s = 1); infinite where a cycle's gain reaches 1."""
     walks, h = walk_weights(W)

@@ -6,23 +6,15 @@ Peters & Bühlmann (2015), "Structural intervention distance for evaluating caus
 import numpy as np
 
 from dagora.arrays import BoolArray, IntArray
-from dagora.graphs import topological_order
+from dagora.graphs import descendants
 
 
 def structural_intervention_distance(truth: IntArray, estimate: IntArray) -> int:
     """Number of pairs (i, j) where adjusting for i's estimated parents gets the effect of i on j wrong."""
     present = truth != 0
-    descends = _descendants(present)
+    descends = descendants(present)
     wrong = [_wrong_effects(i, estimate[:, i] != 0, present, descends) for i in range(len(truth))]
     return int(np.sum(wrong))
-
-
-def _descendants(present: BoolArray) -> BoolArray:
-    """Entry [i, j]: j is i itself or one of its descendants."""
-    descends = np.eye(len(present), dtype=np.bool_)
-    for vertex in reversed(topological_order(present)):
-        descends[vertex] |= descends[present[vertex]].any(axis=0)
-    return descends
 
 
 def _wrong_effects(i: int, adjusted: BoolArray, present: BoolArray, descends: BoolArray) -> BoolArray:

@@ -9,6 +9,7 @@ from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
 from dagora.algorithms.presets import Options, build, build_private
 from dagora.data.rows import Rows
+from dagora.data.sample import Sample
 from dagora.data.summary import check_together, summarise
 from dagora.data.tables import Streamed
 from dagora.errors import InputError
@@ -29,10 +30,8 @@ def assemble(
     options: Options, aggregation: str, privacy: Privacy | None, tables: Sequence[Streamed], names: tuple[str, ...]
 ) -> Assembly:
     """Read every site's rows once, refuse data from which nothing can be learned, and put the parts together."""
-    if options.additive and privacy is not None:
-        raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'additive'")
-    if options.dynamic and privacy is not None:  # one row of a series is part of several stacked rows
-        raise InputError("aggregation: 'gaussian' is for model 'linear'; choose another for model 'dynamic'")
+    if options.model != "linear" and privacy is not None:  # e.g. one row of a series is part of several stacked rows
+        raise InputError(f"aggregation: 'gaussian' is for model 'linear'; choose another for model {options.model!r}")
     if privacy is not None and options.method != "covariance":
         raise InputError(
             f"aggregation: a summand of method {options.method!r} states no sensitivity, so noise cannot protect it; "
@@ -43,14 +42,16 @@ def assemble(
     pooled = check_together(names, summaries) if privacy is None else None
     rows = {summary.site: summary.moments.n for summary in summaries}
     data: dict[str, Any] = {summary.site: summary.moments for summary in summaries}
-    if options.additive or (privacy is not None and options.method == "covariance"):
+    if options.additive or options.networks or (privacy is not None and options.method == "covariance"):
         data = {table.site: Rows.of([table], names) for table in tables}
     if options.method == "pooled":
-        data = {"pooled": Rows.of(tables, names) if options.additive else pooled}
-    elif len(data) == 1 and privacy is None and aggregation != "plain":
+        data = {"pooled": Rows.of(tables, names) if options.additive or options.networks else pooled}
+    if options.method != "pooled" and len(data) == 1 and privacy is None and aggregation != "plain":
         raise InputError(
             f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
         )
+    if options.networks:
+        data = {site: Sample.read(chunks) for site, chunks in data.items()}
     protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
     algorithm: Algorithm[Any, Any, Any] = build(options, names)
     if isinstance(protection, Gaussian) and options.method == "covariance":

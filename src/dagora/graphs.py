@@ -76,6 +76,17 @@ def break_cycles(adjacency: npt.ArrayLike, strength: npt.ArrayLike) -> tuple[Int
     return dag, removed
 
 
+def descendants(edges: BoolArray) -> BoolArray:
+    """[i, j]: a way leads from i to j, or i = j."""
+    reached = edges | np.eye(len(edges), dtype=bool)
+    while True:  # ways of twice the length each time
+        longer = reached.astype(np.float32)
+        further = (longer @ longer) > 0
+        if (further == reached).all():
+            return reached
+        reached = further
+
+
 def order_of(weights: npt.ArrayLike) -> BoolArray:
     """The entries [i, j] with i before j in an order that all of W's edges follow, weakest cycle edges aside."""
     dag, _ = break_cycles(np.asarray(weights) != 0, weights)

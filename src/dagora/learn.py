@@ -1,9 +1,10 @@
 """The one entry to learning: the command line, notebooks and experiments all call `learn`."""
 
+import importlib.util
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -54,6 +55,10 @@ def learn(
     lags: int | None = None,
     lag_lam: float | None = None,
     lag_threshold: float | None = None,
+    hidden: int | Sequence[int] | None = None,
+    ridge: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -101,13 +106,13 @@ def learn(
         learner = "notears"
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
-        lags, lag_lam, lag_threshold,
+        lags, lag_lam, lag_threshold, hidden, ridge, seed, device,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")
     tables = _open(sites, options, series, time)
     names = tables[0].names
-    with threadpool_limits(threads), ExitStack() as stack:
+    with threadpool_limits(threads), _torch_threads(threads if options.networks else None), ExitStack() as stack:
         assembly = assemble(options, aggregation, privacy, tables, names)
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
         job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
@@ -141,6 +146,7 @@ def learn(
         removed=tuple(removed),
         extras=estimate.extras,
         identified=estimate.cpdag,
+        functions=estimate.functions,
         lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
         lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
     )
@@ -155,6 +161,22 @@ def _open(
         if column is not None:
             raise InputError(f"{option}: model {options.model!r} has no use for it; leave it out")
     return open_tables(sites)
+
+
+@contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    """Torch has threads of its own; None where it is not used, and need not be there."""
+    if count is None or importlib.util.find_spec("torch") is None:
+        yield
+        return
+    import torch  # an extra, and slow to import
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _guards(

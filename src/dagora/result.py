@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
+from dagora.federated.protocol import Functions
 from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
@@ -35,6 +36,7 @@ class Result:
     identified: IntArray | None = None  # the class, as a learner of classes gave it; see `cpdag`
     lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
     lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
+    functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
 
     @property
     def rounds(self) -> int:

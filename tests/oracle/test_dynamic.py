@@ -135,7 +135,7 @@ def test_local_step_is_the_minimum_of_its_problem(lags: int) -> None:
     model = DynamicModel(lags=lags)
     assert model.shape(d) == (z, d)
     rows, mean = 90.0, rng.standard_normal(z)
-    B = model.prox(model.prepare(data, rows, mean, weight, metric), centre, rho)
+    B, _ = model.prox(model.prepare(data, rows, mean, weight, metric), centre, rho)
     G = data.about(mean) / (rows * weight)
     free = np.eye(z, d) == 0.0
 

@@ -26,7 +26,7 @@ from dagora.federated.run import Run, run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag, order_of
 from dagora.learners.notears import _descend, notears_path, notears_published
-from dagora.models.linear import LinearModel
+from dagora.models.linear import LinearModel, read_weights
 from dagora.transport.in_process import InProcess
 from tests.helpers import (
     ALGORITHMS,
@@ -204,7 +204,8 @@ def federate(schedule: PathSchedule, aggregation: Plain) -> Run:
     consensus = Consensus(global_mean=True, by_rows=True, memory=5)
     part: AdmmSite[Any] = AdmmSite(LinearModel(), consensus)
     parts = [Site(f"s{k}", part, Moments.of_rows(rows), aggregation) for k, rows in enumerate(sites)]
-    server: AdmmServer[Any] = AdmmServer(5, (5, 5), consensus, schedule, 0.3)
+    read = partial(read_weights, d=5, threshold=0.3)
+    server: AdmmServer[Any] = AdmmServer(5, np.zeros((5, 5)), consensus, schedule, read)
     return run(server, aggregation, InProcess(parts))
 
 

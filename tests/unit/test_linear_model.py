@@ -29,7 +29,7 @@ class Setting:
     def step(self, model: LinearModel, rho: float, mean: FloatArray | None = None) -> FloatArray:
         p = model.shape(D)[0]
         problem = model.prepare(self.moments, self.rows, mean, self.weight, self.metric[:p])
-        return model.prox(problem, self.centre[:p], rho)
+        return model.prox(problem, self.centre[:p], rho)[0]
 
     def normal_equations(self, X: FloatArray, targets: FloatArray, rho: float) -> FloatArray:
         """(G + rho D) B = rho D C + G E for the Gram matrix of the given columns (paper, Eq. 11 and Appendix A)."""
@@ -124,7 +124,7 @@ def test_units_do_not_matter_in_the_metric_of_the_variances(rho: float) -> None:
     at, scales = Setting(FULL), np.array([0.01, 1.0, 3.0, 100.0, 7.0])
     metric = at.metric[:D]
     model = LinearModel()
-    plain = model.prox(model.prepare(at.moments, 100.0, None, 0.3, metric), at.centre[:D], rho)
+    plain, _ = model.prox(model.prepare(at.moments, 100.0, None, 0.3, metric), at.centre[:D], rho)
     rescaled = model.prepare(Moments.of_rows(at.X * scales), 100.0, None, 0.3, metric * scales**2)
-    B = model.prox(rescaled, at.centre[:D] / scales[:, None] * scales, rho)
+    B, _ = model.prox(rescaled, at.centre[:D] / scales[:, None] * scales, rho)
     np.testing.assert_allclose(B * scales[:, None] / scales, plain, atol=1e-9)

@@ -1,6 +1,7 @@
 """The order search against exact minima, and the covariance that it works on."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dagora.data.moments import Moments
 from dagora.federated.run import run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag
-from dagora.models.linear import LinearModel
+from dagora.models.linear import LinearModel, read_weights
 from dagora.solvers.lasso import lasso
 from dagora.solvers.polish import polish
 from dagora.transport.in_process import InProcess
@@ -156,7 +157,8 @@ def test_one_site_implies_its_covariance_in_every_round(growth: float) -> None:
     schedule, consensus = Watching(growth=growth), Consensus(global_mean=True, by_rows=True, memory=5)
     model = LinearModel()
     site = Site("one", AdmmSite(model, consensus), Moments.of_rows(rows), Plain())
-    server: AdmmServer[Any] = AdmmServer(8, (8, 8), consensus, schedule, 0.3)
+    read = partial(read_weights, d=8, threshold=0.3)
+    server: AdmmServer[Any] = AdmmServer(8, np.zeros((8, 8)), consensus, schedule, read)
     run(server, Plain(), InProcess([site]))
     assert len(schedule.seen) > 10
     for implied in schedule.seen:

@@ -7,7 +7,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-import dagora
 from dagora.arrays import FloatArray
 from dagora.cli import main
 from dagora.data.graph_files import read_graph
@@ -258,12 +257,6 @@ def test_mlp_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     np.testing.assert_array_equal(read_graph(tmp_path / "truth.csv", truth.names).weights, truth.weights)
     written = np.loadtxt(tmp_path / "site-02.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(written, sites[1])
-
-
-def test_mlp_is_simulated_but_not_learned() -> None:
-    _, sites = simulate(d=3, n=20, sites=2, model="mlp")
-    with pytest.raises(InputError, match="mlp"):
-        dagora.learn(sites, model="mlp")
 
 
 @pytest.mark.parametrize(

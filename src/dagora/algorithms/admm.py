@@ -26,9 +26,9 @@ positions that it remembers.  By linearity the server can apply them to the tota
 no extra exchange.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class SiteState(Generic[Problem]):
 
     data: Moments
     weight: float
-    metric: FloatArray
+    metric: FloatArray  # a number for each row of theta, or for each of its entries
     problem: Problem | None
     positions: tuple[FloatArray, ...]
     residuals: tuple[FloatArray, ...]
@@ -113,7 +113,7 @@ class SiteState(Generic[Problem]):
 class AdmmSite(Generic[Problem]):
     """Algorithm 1, lines 2 and 7."""
 
-    model: Model[Moments, Problem]
+    model: Model[Any, Problem]
     consensus: Consensus
 
     def init(self, data: Moments) -> SiteState[Problem]:
@@ -159,15 +159,16 @@ class AdmmSite(Generic[Problem]):
                 u += share * position
             u -= W
             u *= number(message, "rescale")
-        B = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
+        B, problem = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
         residual = B - W
-        residual *= np.sqrt(state.weight * state.metric)[:, None]
-        B += u
+        residual *= by_entry(np.sqrt(state.weight * state.metric))
+        B = B + u
         B *= state.weight
         residuals = (*state.residuals[m - keep :], residual)
         products = np.zeros(self.consensus.memory)
         products[-len(residuals) :] = [np.vdot(earlier, residual) for earlier in residuals]
-        state = replace(state, positions=(*state.positions[m - keep :], B), residuals=residuals)
+        positions = (*state.positions[m - keep :], B)
+        state = replace(state, problem=problem, positions=positions, residuals=residuals)
         return state, {"position": B, "products": products}
 
 
@@ -187,8 +188,10 @@ class ServerState(Generic[AnyPlan]):
     rows: float = 0.0
     sites: float = 0.0
     mean: FloatArray | None = None
+    variances: FloatArray | None = None  # of the variables; 1 where the sites have no mean in common
     metric: FloatArray | None = None
     residual: float = np.inf
+    renewed: bool = False  # whether the sites have yet to be told the metric (measured.py)
 
 
 @dataclass(frozen=True)
@@ -196,17 +199,15 @@ class AdmmServer(Generic[AnyPlan]):
     """Algorithm 1, lines 3 to 6.  d: variables, those included that are only inputs."""
 
     d: int
-    shape: tuple[int, int]
+    start: FloatArray  # the first W
     consensus: Consensus
     schedule: Schedule[AnyPlan]
-    threshold: float | FloatArray
+    read: Callable[[FloatArray], Estimate]  # the graph off the last W
 
     def init(self) -> ServerState[AnyPlan]:
         """Nothing is known before the first total but the number of variables."""
-        plan, none = self.schedule.start(self.d, 1.0, 1.0), np.zeros((0, *self.shape))
-        return ServerState(
-            "count", plan, np.zeros(self.shape), np.zeros(self.shape), np.zeros(0), none, np.zeros((0, 0))
-        )
+        plan, none = self.schedule.start(self.d, 1.0, 1.0), np.zeros((0, *self.start.shape))
+        return ServerState("count", plan, self.start, self.start, np.zeros(0), none, np.zeros((0, 0)))
 
     def broadcast(self, state: ServerState[AnyPlan]) -> Message | None:
         """The next phase's question; the first consensus message carries what the setup phases found."""
@@ -237,7 +238,8 @@ class AdmmServer(Generic[AnyPlan]):
                 state = replace(state, rows=rows, sites=sites, plan=self.schedule.start(self.d, sites, rows))
                 if self.consensus.global_mean:
                     return replace(state, phase="spread", mean=total["sum"] / rows)
-                return replace(state, phase="consensus", metric=np.ones(self.shape[0]))
+                ones = np.ones(len(self.start))
+                return replace(state, phase="consensus", variances=ones, metric=ones)
             case "spread":
                 variances = total["squares"] / state.rows
                 if not (variances > 0.0).all():
@@ -245,15 +247,16 @@ class AdmmServer(Generic[AnyPlan]):
                 if inputs := self.consensus.inputs:
                     products = unfolded(total["inputs"], inputs) / state.rows
                     state = replace(state, plan=self.schedule.with_inputs(state.plan, products))
-                return replace(state, phase="consensus", metric=variances)
+                return replace(state, phase="consensus", variances=variances, metric=variances)
         return self._round(state, total)
 
     def _round(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
         assert state.metric is not None
+        assert state.variances is not None
         totals = np.concatenate([state.totals[len(state.totals) - state.keep :], total["position"][None]])
         gram = _bordered(state.gram, total["products"][-len(totals) :])
-        size = float((state.metric[:, None] * state.W**2).sum())
-        residual = float(np.sqrt(gram[-1, -1] / max(size, float(state.metric.sum()))))
+        size = float((by_entry(state.metric) * state.W**2).sum())
+        residual = float(np.sqrt(gram[-1, -1] / max(size, float(state.variances.sum()))))
         # The sites' mean B: what the positions' total gained over the duals that went into it.
         B = total["position"] - state.rescale * (state.Z - state.W)
         plan = self.schedule.judge(state.plan, state.W, B, total["position"], state.metric, residual)
@@ -281,10 +284,13 @@ class AdmmServer(Generic[AnyPlan]):
         return {**self.schedule.progress(state.plan), "residual": state.residual}
 
     def estimate(self, state: ServerState[AnyPlan]) -> Estimate:
-        """The consensus W, thresholded."""
-        W = state.W[: self.d]
-        extras = {"intercepts": state.W[self.d]} if len(state.W) > self.d else {}
-        return Estimate(W, np.abs(W) > self.threshold, W, self.schedule.warnings(state.plan), extras)
+        """What the consensus W says."""
+        return replace(self.read(state.W), warnings=self.schedule.warnings(state.plan))
+
+
+def by_entry(metric: FloatArray) -> FloatArray:
+    """A number for each row, as a column; or for each entry, as it is."""
+    return metric[:, None] if metric.ndim == 1 else metric
 
 
 def _bordered(gram: FloatArray, products: FloatArray) -> FloatArray:

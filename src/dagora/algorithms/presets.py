@@ -1,9 +1,11 @@
 """From a method's name and options to the two halves of an algorithm."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alone
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
@@ -21,9 +23,9 @@ from dagora.learners.base import Learned, LearnerOptions
 from dagora.learners.golem import UNEQUAL_LAM
 from dagora.learners.registry import LEARNERS, SCORES, naming_columns, with_names
 from dagora.models.dynamic import DynamicModel, by_part
-from dagora.models.linear import LinearModel
+from dagora.models.linear import LinearModel, read_weights
 
-MODELS = ("linear", "additive", "dynamic")
+MODELS = ("linear", "additive", "mlp", "dynamic")
 METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
@@ -32,10 +34,16 @@ ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True}  # lam as in NOTE
 ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
 ADDITIVE_DEFAULTS = {"penalty": 1.0, "score": "similar"}
 ADDITIVE_METHODS = ("covariance", "voting", "pooled")
+NETWORK_SHAPE = {"hidden": (10,), "seed": 0, "device": "cpu"}
+NETWORK_PUBLISHED = {"lam": 0.01, "ridge": 0.01, "threshold": 0.3, **NETWORK_SHAPE}  # of NOTEARS-MLP's public code
+NETWORK_DEFAULTS = NETWORK_PUBLISHED | {"threshold": 0.5, "polish": True}
+NETWORK_PAPER = {"lam": 0.001, "threshold": 0.3, **NETWORK_SHAPE}  # Appendix B; it has no ridge
+MASKED_DEFAULTS = NETWORK_DEFAULTS | {"threshold": 0.5}  # of a probability
+NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 
-_NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold")
+_NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold", "ridge")
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,10 @@ class Options:
     lags: int | None = None
     lag_lam: float | None = None
     lag_threshold: float | None = None
+    hidden: int | Sequence[int] | None = None
+    ridge: float | None = None
+    seed: int | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -63,8 +75,8 @@ class Options:
         _known("preset", self.preset, PRESETS)
         if self.learner is not None:
             _known("learner", self.learner, tuple(LEARNERS))
-        if self.additive:
-            self._check_additive()
+        if self.additive or self.networks:
+            self._check_nonlinear()
         else:
             self._check_combination()
         heeded = self._defaults()
@@ -77,6 +89,11 @@ class Options:
     def additive(self) -> bool:
         """Whether sites' parts start from rows, and not from moments of the variables."""
         return self.model == "additive"
+
+    @property
+    def networks(self) -> bool:
+        """Whether every variable has a network, fitted to rows in memory."""
+        return self.model in ("mlp", "masked")
 
     @property
     def dynamic(self) -> bool:
@@ -92,13 +109,15 @@ class Options:
     def effective(self) -> Mapping[str, Any]:
         """The options that count in this run, with their defaults filled in."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        if isinstance(self.hidden, int):
+            given["hidden"] = (self.hidden,)
         return {name: given.get(name, default) for name, default in self._defaults().items()}
 
     @property
     def settings(self) -> dict[str, Any]:
         """All that was decided, for the result."""
         chosen = {"model": self.model, "method": self.method, "preset": self.preset}
-        if self.method != "admm" and not self.additive:
+        if self.method != "admm" and not self.additive and not self.networks:
             chosen["learner"] = self.chosen_learner
         return chosen | dict(self.effective)
 
@@ -122,6 +141,12 @@ class Options:
     def _defaults(self) -> Mapping[str, Any]:
         if self.additive:
             return ADDITIVE_DEFAULTS
+        if self.model == "masked":
+            return MASKED_DEFAULTS
+        if self.networks:
+            if self.preset == "paper":
+                return NETWORK_PAPER if self.method == "admm" else NETWORK_PUBLISHED
+            return NETWORK_DEFAULTS
         if not self.dynamic:
             return self._linear_defaults()
         within = {name: value for name, value in self._linear_defaults().items() if name != "intercept"}
@@ -150,18 +175,20 @@ class Options:
         if self.dynamic and self.method != "admm" and self.chosen_learner != "notears":
             raise InputError(f"learner: {self.learner!r} does not fit model 'dynamic'; leave it out ('notears')")
 
-    def _check_additive(self) -> None:
-        if self.method not in ADDITIVE_METHODS:
-            choices = ", ".join(map(repr, ADDITIVE_METHODS))
-            raise InputError(f"method: {self.method!r} does not fit model 'additive'; choose from {choices}")
-        if self.preset != "default":
-            raise InputError(f"preset: {self.preset!r} is for model 'linear'; leave it out with model 'additive'")
+    def _check_nonlinear(self) -> None:
+        methods = ADDITIVE_METHODS if self.additive else NETWORK_METHODS
+        if self.method not in methods:
+            choices = ", ".join(map(repr, methods))
+            raise InputError(f"method: {self.method!r} does not fit model {self.model!r}; choose from {choices}")
+        if self.preset != "default" and self.model != "mlp":
+            fitting = "for models 'linear', 'mlp' and 'dynamic'"
+            raise InputError(f"preset: {self.preset!r} is {fitting}; leave it out with model {self.model!r}")
         if self.learner is not None:
-            raise InputError("learner: model 'additive' has its own; leave it out")
+            raise InputError(f"learner: model {self.model!r} has its own; leave it out")
 
     def _who(self) -> str:
-        if self.additive:
-            return "model 'additive'"
+        if self.additive or self.networks:
+            return f"model {self.model!r}"
         if self.dynamic:
             return "model 'dynamic'" + (" without lags" if self.lags == 0 else "")
         if self.method != "admm":
@@ -173,6 +200,8 @@ def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     """The algorithm for these variables; its sites start from moments, or from rows if the model is additive."""
     if options.additive:
         return _additive(options, names)
+    if options.networks:
+        return _networks(options, names)
     if options.method == "admm":
         return _admm(options, len(names) // (options.past + 1))
     entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
@@ -202,6 +231,16 @@ def _additive(options: Options, names: tuple[str, ...]) -> Algorithm[Rows, Any, 
     return Algorithm(AdditiveSite(), AdditiveServer(len(names), learn))
 
 
+def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
+    try:
+        from dagora.algorithms import networks  # torch is an extra, and slow to import
+    except ImportError:
+        raise InputError(
+            f"model: {options.model!r} needs torch; install it with: pip install 'dagora[nonlinear]'"
+        ) from None
+    return networks.build(options.method, options.preset, names, **options.effective)
+
+
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     chosen = LearnerOptions(**options.effective, published=options.published)
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
@@ -220,7 +259,8 @@ def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
         inputs = lags * d if chosen["polish"] else 0
         consensus = Consensus(global_mean=True, by_rows=True, memory=5, inputs=inputs)
         schedule = PathSchedule(chosen["lam"], chosen.get("lag_lam", 0.0), polish=chosen["polish"])
-    server = AdmmServer(d * (lags + 1), model.shape(d), consensus, schedule, _threshold(options, d))
+    read = partial(read_weights, d=d * (lags + 1), threshold=_threshold(options, d))
+    server = AdmmServer(d * (lags + 1), np.zeros(model.shape(d)), consensus, schedule, read)
     return Algorithm(AdmmSite(model, consensus), server)
 
 
@@ -235,9 +275,15 @@ def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
             raise InputError(f"{name}: must be a number")
         if name in ("polish", "intercept") and not isinstance(value, bool):
             raise InputError(f"{name}: must be True or False")
+        if name == "hidden" and not _widths(value):
+            raise InputError("hidden: must be the number of units of each hidden layer, such as 10 or (20, 10)")
+        if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise InputError("seed: must be a whole number, 0 or more")
+        if name == "device" and not isinstance(value, str):
+            raise InputError("device: must be the name of a torch device, such as 'cpu' or 'cuda'")
         if name == "lags" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_LAGS):
             raise InputError(f"lags: must be a whole number, 0 to {MOST_LAGS}")
-        if name in ("lam", "threshold", "lag_lam", "lag_threshold") and not 0.0 <= value < float("inf"):
+        if name in ("lam", "threshold", "lag_lam", "lag_threshold", "ridge") and not 0.0 <= value < float("inf"):
             raise InputError(f"{name}: must be a finite number, 0 or more")
         if name == "penalty" and not 0.0 < value < float("inf"):
             raise InputError("penalty: must be a finite number above 0")
@@ -245,3 +291,10 @@ def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
             raise InputError("alpha: must lie between 0 and 1")
         if name == "score":
             _known("score", value, scores)
+
+
+def _widths(hidden: Any) -> bool:
+    """Whether these can be the widths of layers."""
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not hidden:
+        return False
+    return all(isinstance(units, int) and not isinstance(units, bool) and units > 0 for units in hidden)

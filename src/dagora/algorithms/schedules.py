@@ -73,13 +73,7 @@ class PaperSchedule:
 
     def w_step(self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PaperPlan]:
         """Eq. 5, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
-        d = W.shape[1]
-        if self.lag_lam is None:
-            W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
-        else:
-            within = paper_step(W[:d], Z[:d], plan.rho, self.lam, plan.alpha, plan.rho1)
-            W = np.concatenate([within, soft_threshold(Z[d:], self.lag_lam / plan.rho)])
-        h, _ = trace_exponential(W[:d])
+        W, h = self.minimum(plan, W, Z)
         both_at_most = plan.rho1 >= self.most and plan.rho2 >= self.most
         return W, replace(
             plan,
@@ -90,6 +84,16 @@ class PaperSchedule:
             h=h,
             done=plan.round + 1 >= self.rounds or both_at_most,
         )
+
+    def minimum(self, plan: PaperPlan, W: FloatArray, Z: FloatArray) -> tuple[FloatArray, float]:
+        """Eq. 5 and h there."""
+        d = W.shape[1]
+        if self.lag_lam is None:
+            W = paper_step(W, Z, plan.rho, self.lam, plan.alpha, plan.rho1)
+        else:
+            within = paper_step(W[:d], Z[:d], plan.rho, self.lam, plan.alpha, plan.rho1)
+            W = np.concatenate([within, soft_threshold(Z[d:], self.lag_lam / plan.rho)])
+        return W, trace_exponential(W[:d])[0]
 
     def progress(self, plan: PaperPlan) -> Mapping[str, float]:
         """h and the two penalties."""

@@ -24,6 +24,21 @@ SiteState = TypeVar("SiteState")
 ServerState = TypeVar("ServerState")
 
 
+class Functions(Protocol):
+    """Fitted functions: what each variable is expected to be, given its parents."""
+
+    @property
+    def centre(self) -> FloatArray:
+        """Means of the variables."""
+
+    @property
+    def scale(self) -> FloatArray:
+        """Their standard deviations."""
+
+    def predict(self, rows: FloatArray) -> FloatArray:
+        """From rows (n, d) to the expected values of all variables, (n, d)."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What a server part has learned: weights, the edges it reads off them, and how the run ended.
@@ -37,6 +52,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     extras: Mapping[str, FloatArray] = field(default_factory=dict)
     cpdag: IntArray | None = None  # the equivalence class, where directions were not all identified
+    functions: Functions | None = None  # what each variable is of its parents, where a nonlinear model fitted that
 
 
 class SitePart(Protocol[Data_contra, SiteState]):

@@ -19,8 +19,18 @@ class Model(Protocol[Data_contra, Problem]):
     ) -> Problem:
         """Do once what every proximal step needs; `rows` is the number over all sites."""
 
-    def prox(self, problem: Problem, centre: FloatArray, rho: float) -> FloatArray:
-        """argmin over theta of l_k(theta) / w_k + rho/2 |theta - centre|^2 in the metric."""
+    def prox(self, problem: Problem, centre: FloatArray, rho: float) -> tuple[FloatArray, Problem]:
+        """argmin over theta of l_k(theta) / w_k + rho/2 |theta - centre|^2 in the metric, or steps towards it.
 
-    def shape(self, d: int) -> tuple[int, int]:
-        """Shape of theta for d variables; its first d rows are the weights W."""
+        Where steps start from what the last ones reached, the problem that is given back remembers it.
+        """
+
+
+class CurvedModel(Model[Data_contra, Problem], Protocol):
+    """A model that is not quadratic: the metric should follow its curvature, which changes with theta."""
+
+    def curvature(self, problem: Problem) -> FloatArray:
+        """Diagonal curvature of the site's sum of squares where it stands, an array like theta."""
+
+    def measured(self, problem: Problem, metric: FloatArray) -> Problem:
+        """The same problem in another metric."""

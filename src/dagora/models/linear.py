@@ -6,6 +6,7 @@ import numpy as np
 
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.federated.protocol import Estimate
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class LinearModel:
             Q * Q,
         )
 
-    def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> FloatArray:
+    def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> tuple[FloatArray, LeastSquares]:
         """Solve (G + rho D) B = rho D C + G E in closed form, E the first d columns of I.
 
         With g = L / (L + rho): B = C - left g right (C - E).  A zero diagonal of B has multipliers that act as
@@ -76,4 +77,11 @@ class LinearModel:
         np.subtract(centre, B, out=B)
         if self.no_self_loops:
             np.fill_diagonal(B[:d], 0.0)
-        return B
+        return B, problem
+
+
+def read_weights(theta: FloatArray, d: int, threshold: float | FloatArray) -> Estimate:
+    """Weights above the threshold are edges; a row below those of the d variables holds intercepts."""
+    W = theta[:d]
+    extras = {"intercepts": theta[d]} if len(theta) > d else {}
+    return Estimate(W, np.abs(W) > threshold, W, extras=extras)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.graphs import descendants
 from dagora.solvers.lasso import lasso
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
@@ -69,7 +70,7 @@ def _with_inputs(S: FloatArray, parents: BoolArray) -> BoolArray:
 def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: FloatArray, known: Known) -> BoolArray | None:
     """The order after the reversal that lowers the score most, or None."""
     d = len(allowed)
-    descends = _descendants(W[:d] != 0)
+    descends = descendants(W[:d] != 0)
     sources, targets = _candidates(S, W, lam)
     if len(sources) == 0:
         return None
@@ -116,17 +117,6 @@ def _candidates(S: FloatArray, W: FloatArray, lam: FloatArray) -> tuple[IntArray
     wanted = want > max(float(np.partition(want, -d - 1, axis=None)[-d - 1]), 0.0)
     i, j = np.nonzero((effect > _EFFECT) | wanted)
     return i, j
-
-
-def _descendants(edges: BoolArray) -> BoolArray:
-    """[i, j]: a way leads from i to j, or i = j."""
-    reached = edges | np.eye(len(edges), dtype=bool)
-    while True:  # ways of twice the length each time
-        longer = reached.astype(np.float32)
-        further = (longer @ longer) > 0
-        if (further == reached).all():
-            return reached
-        reached = further
 
 
 def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, lam: FloatArray) -> FloatArray:

@@ -1,0 +1,220 @@
+"""Networks fitted from totals, in an order of the variables that ADMM has found (measured.py); it is improved, too.
+
+Problem, for each variable j by itself, with the weights of the first layer zero for inputs that may not come before j:
+
+    min over theta_j of  |f_j - x_j|^2 / (2 n) + lam |W_1|_1 + ridge/2 (|W_1|^2 + |W_2|^2 + ...)
+
+    1. server sends networks: of which variable each is, its theta, and which inputs it uses
+    2. site: for each network the sum of squares that it leaves and its gradient; in the first round of a pass also J'J
+       of the parameters in use
+    3. server: from their totals a step of Levenberg and Marquardt for each network (solvers/levenberg.py).  An input
+       out of use joins in when its gradient exceeds lam.  Networks that gain nothing any more rest
+
+Rounds of these come in passes (reversals.py has the third):
+
+    order      a network for each variable, in ADMM's order
+    reversals  networks for every strong edge turned around; turns that lower the objective are made
+    settle     a network for each variable in the new order; then reversals once more
+    graph      norms above the threshold are the edges; once more with these inputs alone, for the functions
+
+What leaves a site: those sums, as summands of their totals.  The totals are those of all rows together, so the fit is
+that of pooled rows for any number of sites: consensus among sites, which takes ADMM hundreds of rounds along the flat
+valleys of a network's loss, is no part of it.  The products J'J say more of the rows than a gradient does: with p
+parameters of a network in use, p (p + 1) / 2 sums.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+import numpy as np
+
+from dagora.algorithms.admm import AnyPlan, ServerState, SiteState
+from dagora.algorithms.covariance import unfolded
+from dagora.algorithms.measured import MeasuredServer, MeasuredSite
+from dagora.algorithms.reversals import Fitted, Reversals, in_order
+from dagora.arrays import FloatArray
+from dagora.errors import MessageError
+from dagora.federated.message import Message, array, number
+from dagora.federated.protocol import Estimate, Summand, Total
+from dagora.graphs import order_of
+from dagora.models.mlp import Fit, MlpModel
+from dagora.models.network import Architecture, Networks
+from dagora.solvers.levenberg import Seen
+
+ROUNDS = {"order": 40, "reversals": 20, "settle": 10, "graph": 15}  # at most, in a pass
+SEARCHES = 4  # for reversals, at most
+FIRST_LOOK = 8  # rounds of reversals after which those that are far off rest
+
+
+@dataclass(frozen=True)
+class RefitSite:
+    """A site of ADMM that also answers to "fit"."""
+
+    admm: MeasuredSite[Fit]
+    model: MlpModel
+
+    def init(self, data: Any) -> SiteState[Fit]:
+        """As for ADMM."""
+        return self.admm.init(data)
+
+    def local_update(self, state: SiteState[Fit], message: Message) -> tuple[SiteState[Fit], Summand]:
+        """The phases of ADMM, and "fit"."""
+        if message.get("phase") != "fit":
+            return self.admm.local_update(state, message)
+        variables, theta = array(message, "variables"), array(message, "theta")
+        used, products = array(message, "used"), number(message, "products") != 0.0
+        (d, size), T = self.model.start.shape, len(variables)
+        if state.problem is None or T == 0 or (theta.shape, used.shape) != ((T, size), (T, d)):
+            raise MessageError("message refused: it asks for a fit of networks that this site does not have")
+        if not np.isin(variables, np.arange(d)).all():
+            raise MessageError("message refused: it asks for a fit of variables that this site does not have")
+        return state, self.model.normal_equations(
+            state.problem, variables.astype(np.int64), theta, used != 0.0, products
+        )
+
+
+@dataclass(frozen=True)
+class RefitState(Generic[AnyPlan]):
+    """ADMM's state; then the pass, the networks that it fits, and those of all variables that passes before it left."""
+
+    admm: ServerState[AnyPlan]
+    stage: str = "admm"
+    trying: tuple[Fitted, ...] = ()
+    networks: tuple[Fitted, ...] = ()
+    rounds: int = 0  # in this pass
+    searches: int = 0
+    norms: FloatArray | None = None  # before the last pass, which is in the graph that they give
+    objective: float = np.inf  # the same
+
+
+@dataclass(frozen=True)
+class RefitServer(Generic[AnyPlan]):
+    """ADMM's server; then the passes, with at most so many searches for reversals."""
+
+    admm: MeasuredServer[AnyPlan]
+    architecture: Architecture
+    names: tuple[str, ...]
+    lam: float
+    ridge: float
+    threshold: float
+    searches: int = SEARCHES
+    tolerance: float = 3e-5  # a network rests when it gains less in a round, relative to its objective
+
+    def init(self) -> RefitState[AnyPlan]:
+        """ADMM comes first."""
+        return RefitState(self.admm.init())
+
+    def broadcast(self, state: RefitState[AnyPlan]) -> Message | None:
+        """What ADMM asks; then the networks to be tried."""
+        if state.stage == "admm":
+            return self.admm.broadcast(state.admm)
+        if state.stage == "done":
+            return None
+        moving = [fitted for fitted in state.trying if not fitted.descent.ended]
+        return {
+            "phase": "fit",
+            "variables": np.array([float(fitted.variable) for fitted in moving]),
+            "theta": np.stack([fitted.descent.trial for fitted in moving]),
+            "used": np.stack([fitted.used for fitted in moving]).astype(np.float64),
+            "products": int(state.rounds == 0),
+        }
+
+    def global_update(self, state: RefitState[AnyPlan], total: Total) -> RefitState[AnyPlan]:
+        """Go on with ADMM, or with the networks of the pass."""
+        if state.stage == "admm":
+            admm = self.admm.global_update(state.admm, total)
+            state = replace(state, admm=admm)
+            if not admm.plan.done:
+                return state
+            allowed = order_of(self.architecture.norms(admm.W))
+            return self._begin(state, "order", in_order(self.architecture, admm.W, allowed))
+        state = replace(state, trying=self._step(state, total), rounds=state.rounds + 1)
+        if state.stage == "reversals" and state.rounds == FIRST_LOOK:
+            state = replace(state, trying=self._search.promising(state.networks, state.trying))
+        if state.rounds < ROUNDS[state.stage] and not all(fitted.descent.ended for fitted in state.trying):
+            return state
+        return self._next(state)
+
+    def _begin(self, state: RefitState[AnyPlan], stage: str, trying: tuple[Fitted, ...]) -> RefitState[AnyPlan]:
+        return replace(state, stage=stage, trying=trying, rounds=0)
+
+    def _step(self, state: RefitState[AnyPlan], total: Total) -> tuple[Fitted, ...]:
+        """Every network that does not rest, one step on."""
+        n, penalties = state.admm.rows, self.architecture.penalties(self.lam, self.ridge)
+        moved, k, at = [], 0, 0
+        for fitted in state.trying:
+            if fitted.descent.ended:
+                moved.append(fitted)
+                continue
+            moving = self.architecture.using(fitted.used)
+            JJ = None
+            if state.rounds == 0:
+                p = int(moving.sum())
+                JJ, at = unfolded(total["products"][at : at + p * (p + 1) // 2], p) / n, at + p * (p + 1) // 2
+            seen = Seen(float(total["squares"][k]) / (2.0 * n), total["gradient"][k] / n, moving, JJ)
+            descent = fitted.descent.observe(seen, penalties, self.tolerance)
+            moved.append(fitted.moved(descent, self.architecture, self.lam))
+            k += 1
+        return tuple(moved)
+
+    def _next(self, state: RefitState[AnyPlan]) -> RefitState[AnyPlan]:
+        """The pass is over."""
+        if state.stage == "graph":
+            return replace(state, stage="done", networks=state.trying)
+        if state.stage == "reversals":
+            networks, turned = self._search.made(state.networks, state.trying)
+            if turned:
+                theta = np.stack([fitted.descent.x for fitted in networks])
+                order = order_of(self.architecture.norms(theta))
+                return self._begin(state, "settle", in_order(self.architecture, theta, order))
+            return self._in_graph(state)
+        state = replace(state, networks=state.trying)
+        tried = self._search.tried(state.networks) if state.searches < self.searches else ()
+        if not tried:
+            return self._in_graph(state)
+        return self._begin(replace(state, searches=state.searches + 1), "reversals", tried)
+
+    @property
+    def _search(self) -> Reversals:
+        return Reversals(self.architecture, self.admm.start)
+
+    def _in_graph(self, state: RefitState[AnyPlan]) -> RefitState[AnyPlan]:
+        theta = np.stack([fitted.descent.x for fitted in state.networks])
+        norms = self.architecture.norms(theta)
+        objective = sum(fitted.descent.value for fitted in state.networks)
+        state = replace(state, norms=norms, objective=objective)
+        return self._begin(state, "graph", in_order(self.architecture, theta, norms > self.threshold))
+
+    def progress(self, state: RefitState[AnyPlan]) -> Mapping[str, float]:
+        """Figures of ADMM; then the penalised objective of the networks at hand, and the pass."""
+        if state.stage == "admm":
+            before = self.admm.progress(state.admm)
+            return {**before, "done": 0.6 * before["done"]}
+        known = {"done": 1.0} if state.stage == "done" else {"done": _SHARE[state.stage]}
+        networks = state.trying if state.stage == "order" and state.rounds > 0 else state.networks
+        return known | ({"objective": sum(fitted.descent.value for fitted in networks)} if networks else {})
+
+    def estimate(self, state: RefitState[AnyPlan]) -> Estimate:
+        """The norms, and the functions in the graph that they give."""
+        assert state.norms is not None
+        assert state.admm.mean is not None
+        assert state.admm.variances is not None
+        theta = np.stack([fitted.descent.x for fitted in state.networks])
+        noise = np.array([2.0 * fitted.descent.loss for fitted in state.networks])
+        extras = {"objective": np.array(state.objective), "noise_variances": noise}
+        functions = Networks(self.architecture, theta, state.admm.mean, np.sqrt(state.admm.variances))
+        return Estimate(
+            state.norms, state.norms > self.threshold, state.norms, self._warnings(state), extras, functions=functions
+        )
+
+    def _warnings(self, state: RefitState[AnyPlan]) -> tuple[str, ...]:
+        """Random networks, the l1 penalty and the threshold all take columns to vary by about one."""
+        assert state.admm.variances is not None
+        off = np.abs(np.log10(state.admm.variances)) > 2.0 * _MAGNITUDES
+        wild = ", ".join(repr(name) for name, far in zip(self.names, off, strict=True) if far)
+        return (f"networks suit columns with deviations near 1; standardise or rescale {wild}",) if wild else ()
+
+
+_MAGNITUDES = 2.0  # of deviations, up or down, beyond which networks may not leave their start
+_SHARE = {"order": 0.65, "reversals": 0.75, "settle": 0.85, "graph": 0.95}

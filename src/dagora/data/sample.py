@@ -1,0 +1,23 @@
+"""Rows in memory with their moments, for models that need both."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dagora.arrays import FloatArray
+from dagora.data.moments import Moments
+from dagora.data.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Moments):
+    """Moments, and the rows (n, d) behind them."""
+
+    rows: FloatArray
+
+    @classmethod
+    def read(cls, rows: Rows) -> "Sample":
+        """Read all rows."""
+        together = np.concatenate([np.asarray(chunk, dtype=np.float64) for chunk in rows.chunks()])
+        moments = Moments.of([together], rows.d)
+        return cls(moments.n, moments.mean, moments.scatter, together)
