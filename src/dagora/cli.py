@@ -11,6 +11,17 @@ from rich.table import Table
 
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.cli_nonlinear import (
+    CURVED,
+    Device,
+    Effects,
+    Hidden,
+    Ridge,
+    Seed,
+    check_effects,
+    draw_curves,
+    widths,
+)
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
 from dagora.cli_series import (
     Drawing,
@@ -87,11 +98,13 @@ def learn_command(
     lam: Annotated[
         float | None,
         typer.Option(
-            help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02 or 0.002)."
+            help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02 or 0.002; "
+            "mlp 0.01, paper 0.001; masked 0.03)."
         ),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3).")
+        float | None,
+        typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3; mlp, masked 0.5)."),
     ] = None,
     score: Annotated[
         str | None, typer.Option(help="golem: least-squares (default) or likelihood; model additive: also similar.")
@@ -102,7 +115,8 @@ def learn_command(
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="pc: level of independence tests (0.05).")] = None,
     polish: Annotated[
-        bool | None, typer.Option(help="admm, notears: reverse edges that are better reversed (on; paper: off).")
+        bool | None,
+        typer.Option(help="admm, notears: reverse edges that are better reversed (on; paper and masked: off)."),
     ] = None,
     intercept: Annotated[
         bool | None, typer.Option("--intercept", help="admm: the paper's bias terms (with --preset paper).")
@@ -113,6 +127,11 @@ def learn_command(
     lag_lam: LagLam = None,
     lag_threshold: LagThreshold = None,
     drawing: Drawing = None,
+    hidden: Hidden = None,
+    ridge: Ridge = None,
+    seed: Seed = None,
+    device: Device = None,
+    effects: Effects = None,
     threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -122,9 +141,12 @@ def learn_command(
 
     Columns in different units: dagora learn north.csv south.csv --method covariance --learner boss
 
+    Curved effects: dagora learn north.csv south.csv --model mlp --effects curves.png
+
     Time series: dagora learn north.csv south.csv --model dynamic --lags 2 --series id --time t
     """
     check_drawing(model, drawing)
+    check_effects(model, method, preset, effects)
     if folder is not None:
         check_folder(folder)  # before the work, and before a run is counted
     with watching("Learning", quiet=as_json) as watch:
@@ -150,6 +172,10 @@ def learn_command(
             lags=lags,
             lag_lam=lag_lam,
             lag_threshold=lag_threshold,
+            hidden=widths(hidden),
+            ridge=ridge,
+            seed=seed,
+            device=device,
             series=series,
             time=time,
             threads=threads,
@@ -157,6 +183,7 @@ def learn_command(
         )
     written = result.save(folder) if folder is not None else []
     draw(result, drawing)
+    draw_curves(result, effects)
     if as_json:
         print_json(result.summary())
         return
@@ -375,4 +402,4 @@ def _rows(result: Result) -> str:
 
 def _signed(result: Result, weight: float) -> str:
     """A curve has a size, but no sign."""
-    return f"{weight:.4g}" if result.settings["model"] == "additive" else f"{weight:+.4g}"
+    return f"{weight:.4g}" if result.settings["model"] in CURVED else f"{weight:+.4g}"

@@ -67,9 +67,12 @@ def learn(
     """Learn one network from the rows of several sites.
 
     sites: a list, or a mapping from site name to data; data is a 2-D array, a data frame or a path (CSV, Parquet).
-    model: "linear", or "additive": a variable is a sum of curves, one a parent, plus noise (docs/nonlinear.md); with
-        methods "covariance" (two rounds), "voting" and "pooled".  An edge's weight is then the standard deviation of
-        its effect, never negative.  Or "dynamic": time series, effects within a time step and from `lags` steps before
+    model: "linear"; or one with curved effects (docs/nonlinear.md), whose weights are never negative:
+        "additive": a sum of curves, one a parent; with methods "covariance" (two rounds), "voting" and "pooled".  A
+        weight is the standard deviation of an effect.
+        "mlp": a neural network for each variable; "admm", "voting", "average", "pooled".  A weight is the norm of the
+        first layer's weights.  "masked": the same behind a mask of edges; a weight is an edge's probability.
+        Or "dynamic": time series, effects within a time step and from `lags` steps before
         (docs/time-series.md); data is then a list of arrays, one a series, or a long table.
     method: "admm" (federated; paper, Section 5), "covariance" (one total, then a learner; paper, Section 4),
         "voting" or "average" (every site learns alone), or "pooled" (all rows in one place: the oracle).
@@ -88,16 +91,18 @@ def learn(
     Options of some methods and learners; None for the default, and refused where they would do nothing:
 
     lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
-        0.002 with score "likelihood".
-    threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3.
+        0.002 with score "likelihood"; 0.01 for model "mlp" (paper's preset 0.001), 0.03 for "masked".
+    threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3; 0.5 for models "mlp" and "masked".
     score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem; for model "additive"
         also "similar" (about equal), its default.
     penalty: price of an edge in units of the BIC's (boss, ges, exact, model "additive"): 2 for boss, 1 for the others.
     alpha: level of independence tests (pc): 0.05.
-    polish: reverse edges that are better reversed (admm, notears): True, but False where the paper's preset solves
-        NOTEARS as published (covariance, pooled).
+    polish: reverse edges that are better reversed (admm, notears; not model "masked"): True, but False where the
+        paper's preset solves NOTEARS as published (covariance, pooled).
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
+    hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
+        weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
         threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
     """

@@ -2,19 +2,28 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import networkx as nx
 import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
+from dagora.data.tables import Source, open_table
+from dagora.errors import InputError
 from dagora.federated.protocol import Functions
 from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
+
+
+class Effect(NamedTuple):
+    """A curve: the source's values, and what is expected of the target there."""
+
+    values: FloatArray
+    expected: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +94,41 @@ class Result:
         if self.identified is None:
             return []
         return [(self.names[i], self.names[j]) for i, j in np.argwhere(self.identified == UNDIRECTED).tolist()]
+
+    def predict(self, data: Source) -> FloatArray:
+        """Expected values (n, d) of all variables, each given its parents in that row; of a root, its mean.
+
+        data: rows of all variables, an array with columns as in `names`, a data frame or a file.
+        """
+        functions = self._fitted()
+        table = open_table("data", data, self.names if isinstance(data, np.ndarray) else None)
+        return np.concatenate([functions.predict(rows) for rows in table.chunks(self.names)])
+
+    def effect(self, source: str, target: str, values: Sequence[float] | FloatArray | None = None) -> Effect:
+        """What the target is expected to be as the source runs over values, its other parents at their means.
+
+        values: by default 101 from two standard deviations below the mean of the source to two above.
+        """
+        functions = self._fitted()
+        for name in (source, target):
+            if name not in self.names:
+                raise InputError(f"there is no variable {name!r}; choose from {', '.join(self.names)}")
+        i, j = self.names.index(source), self.names.index(target)
+        if not self.adjacency[i, j]:
+            raise InputError(f"there is no edge {source!r} -> {target!r}; see edges()")
+        centre, reach = functions.centre[i], 2.0 * functions.scale[i]
+        at = np.linspace(centre - reach, centre + reach, 101) if values is None else np.asarray(values, np.float64)
+        rows = np.tile(functions.centre, (len(at), 1))
+        rows[:, i] = at
+        return Effect(at, functions.predict(rows)[:, j])
+
+    def _fitted(self) -> Functions:
+        if self.functions is None:
+            raise InputError(
+                "this result has no fitted functions; learn with model 'additive' (method 'covariance'), or 'mlp' or "
+                "'masked' (method 'admm'), preset 'default'"
+            )
+        return self.functions
 
     def graph(self) -> "nx.DiGraph[str]":
         """The network as a networkx graph with edge weights."""

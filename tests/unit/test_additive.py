@@ -161,7 +161,7 @@ def test_the_common_variance_is_where_the_fit_has_no_slope() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "admm": ({"method": "admm"}, "method: 'admm' does not fit model 'additive'; choose from 'covariance', 'voting'"),
     "average": ({"method": "average"}, "method: 'average' does not fit model 'additive'"),
-    "paper": ({"preset": "paper"}, "preset: 'paper' is for models 'linear', 'mlp' and 'dynamic'"),
+    "paper": ({"preset": "paper"}, "preset: 'paper' does not know model 'additive'"),
     "learner": ({"learner": "boss"}, "learner: model 'additive' has its own"),
     "lam": ({"lam": 0.1}, "lam: model 'additive' has no use for it"),
     "threshold": ({"threshold": 0.3}, "threshold: model 'additive' has no use for it"),

@@ -27,7 +27,7 @@ from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, array
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.learners.base import Learned
-from dagora.models.additive import FUNCTIONS, Basis
+from dagora.models.additive import FUNCTIONS, Basis, Curves
 
 Learn = Callable[[Moments, FloatArray], Learned]  # from the functions' moments and the variables' deviations
 
@@ -67,6 +67,7 @@ class AdditiveState:
     centre: FloatArray
     asked: int = 0
     scale: FloatArray | None = None
+    means: FloatArray | None = None  # of the functions
     learned: Learned | None = None
 
 
@@ -93,7 +94,7 @@ class AdditiveServer:
         """Fix the functions, or learn from their moments."""
         if state.scale is not None:
             moments = pooled_moments(total, np.zeros(self.d * FUNCTIONS))
-            return replace(state, learned=self.learn(moments, state.scale))
+            return replace(state, means=moments.mean, learned=self.learn(moments, state.scale))
         n = round(float(total["rows"]))
         shift = total["sum"] / n
         variances = total["squares"] / n - shift**2
@@ -111,8 +112,12 @@ class AdditiveServer:
     def estimate(self, state: AdditiveState) -> Estimate:
         """As the search says."""
         assert state.learned is not None
+        assert state.learned.coefficients is not None
+        assert state.means is not None
+        assert state.scale is not None
         found = state.learned
-        return Estimate(found.weights, found.edges, found.weights, found.warnings)
+        curves = Curves(Basis(state.centre, state.scale), state.means, state.learned.coefficients)
+        return Estimate(found.weights, found.edges, found.weights, found.warnings, functions=curves)
 
 
 def alone(rows: Rows, learn: Learn) -> Learned:

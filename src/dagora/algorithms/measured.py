@@ -14,6 +14,7 @@ import numpy as np
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Schedule, ServerState, SiteState, by_entry
 from dagora.arrays import FloatArray
+from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, array
 from dagora.federated.protocol import Summand, Total
 from dagora.models.base import CurvedModel, Problem
@@ -42,6 +43,8 @@ class MeasuredSite(AdmmSite[Problem]):
             assert state.problem is not None
             return state, {"curvature": self.model.curvature(state.problem)}
         if state.problem is not None and "metric" in message:
+            if array(message, "metric").shape != array(message, "W").shape:
+                raise MessageError("message refused: its metric does not fit its parameters")
             state = self._remeasured(state, state.problem, array(message, "metric"), array(message, "W"))
         return super().local_update(state, message)
 

@@ -90,8 +90,12 @@ class NetworkSchedule:
         plan = replace(plan, rounds=plan.rounds + 1, all_rounds=plan.all_rounds + 1, distance=residual)
         if max(residual, plan.moved) > self.tolerance and plan.rounds < self.most_rounds(plan):
             return replace(plan, measuring=plan.stage == 0 and plan.rounds in self.measured_at)
-        plan = replace(plan, stage=plan.stage + 1, rounds=0, moved=np.inf, measuring=True, rho=plan.rho * self.growth)
-        return replace(plan, done=path_ended(plan.stage, self.architecture.norms(W), plan.variances))
+        plan = replace(plan, stage=plan.stage + 1, rounds=0, moved=np.inf, measuring=True)
+        return replace(plan, done=self.ended(plan, W))
+
+    def ended(self, plan: NetworkPlan, W: FloatArray) -> bool:
+        """Whether the order is settled."""
+        return path_ended(plan.stage, self.architecture.norms(W), plan.variances)
 
     def w_step(
         self, plan: NetworkPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
@@ -104,7 +108,11 @@ class NetworkSchedule:
         theta = network_step(self.architecture, W, Z, plan.rho * metric, self.lam, self.ridge, mu, effort)
         h = log_determinant(self.architecture.norms(theta))[0]
         moved = np.sqrt((metric * (theta - W) ** 2).sum() / (metric * theta**2).sum())
-        return theta, replace(plan, h=h, moved=float(moved))
+        return theta, replace(plan, h=h, moved=float(moved), rho=self.next_rho(plan))
+
+    def next_rho(self, plan: NetworkPlan) -> float:
+        """Larger after the first W-step of a stage: positions that came in before it have duals in the old unit."""
+        return plan.rho * (self.growth if plan.rounds == 0 else 1.0)
 
     def most_rounds(self, plan: NetworkPlan) -> int:
         """Rounds after which a stage ends, consensus or not."""

@@ -1,6 +1,7 @@
 """From options to ADMM with a network for each variable, federated or at one place.  Needs torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -8,20 +9,40 @@ import torch
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.local import LocalServer, LocalSite
+from dagora.algorithms.masked_schedule import MaskedSchedule, start_masked
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
 from dagora.algorithms.network_schedule import NetworkSchedule, PaperNetworkSchedule
 from dagora.algorithms.pooled_networks import PooledServer, PooledSite
-from dagora.algorithms.refit import SEARCHES, RefitServer, RefitSite
+from dagora.algorithms.refit import SEARCHES, MaskedRefitServer, RefitServer, RefitSite
 from dagora.arrays import FloatArray
 from dagora.data.sample import Sample
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm, Estimate
+from dagora.learners import mcsl, notears_mlp
 from dagora.learners.base import Learned
+from dagora.learners.notears_mlp import Solved
+from dagora.models.masked import MaskedModel, Masking
 from dagora.models.mlp import MlpModel, PaperMlpModel
 from dagora.models.network import Architecture
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What networks are made of, and where they are fitted."""
+
+    names: tuple[str, ...]
+    hidden: tuple[int, ...]
+    seed: int
+    device: str
+
+    @property
+    def architecture(self) -> Architecture:
+        """A network for each variable."""
+        return Architecture(len(self.names), self.hidden)
+
+
 def build(
+    model: str,
     method: str,
     preset: str,
     names: tuple[str, ...],
@@ -29,53 +50,71 @@ def build(
     hidden: Sequence[int],
     seed: int,
     device: str,
-    polish: bool = False,
-    **chosen: float,
+    threshold: float,
+    **chosen: Any,
 ) -> Algorithm[Sample, Any, Any]:
     """ADMM; or, with every site for itself, what it finds alone.  Pooled rows are those of one site."""
     _check_device(device)
-    architecture = Architecture(len(names), tuple(hidden))
-    start = architecture.start(seed)
+    shape = Shape(names, tuple(hidden), seed, device)
     if method == "pooled" and preset == "paper":
-        site = PooledSite(architecture, start, chosen["lam"], chosen["ridge"])
-        return Algorithm(site, PooledServer(architecture, **chosen))
+        solve = _published(model, shape, **chosen)
+        return Algorithm(PooledSite(solve), PooledServer(threshold))
     if method == "admm" and preset == "paper":
-        return _paper(architecture, start, device, **chosen)
-    algorithm = _default(architecture, start, device, names, polish, **chosen)
+        return _paper(shape, threshold, **chosen)
+    algorithm = (_masked if model == "masked" else _default)(shape, threshold, **chosen)
     if method in ("admm", "pooled"):
         return algorithm
     voting = method == "voting"
-    return Algorithm(LocalSite(partial(alone, algorithm), voting), LocalServer(voting, False, chosen["threshold"]))
+    return Algorithm(LocalSite(partial(alone, algorithm), voting), LocalServer(voting, False, threshold))
 
 
-def _default(
-    architecture: Architecture,
-    start: FloatArray,
-    device: str,
-    names: tuple[str, ...],
-    polish: bool,
-    *,
-    lam: float,
-    ridge: float,
-    threshold: float,
-) -> Algorithm[Sample, Any, Any]:
-    model = MlpModel(architecture, start, device)
-    consensus = Consensus(global_mean=True, by_rows=True, memory=1)
-    schedule = NetworkSchedule(architecture, lam, ridge)
+def _default(shape: Shape, threshold: float, *, lam: float, ridge: float, polish: bool) -> Algorithm[Sample, Any, Any]:
+    architecture = shape.architecture
+    start = architecture.start(shape.seed)
+    model = MlpModel(architecture, start, shape.device)
     read = partial(read_norms, architecture=architecture, threshold=threshold)
-    server = MeasuredServer(architecture.d, start, consensus, schedule, read)
-    refit = RefitServer(server, architecture, names, lam, ridge, threshold, searches=SEARCHES if polish else 0)
-    return Algorithm(RefitSite(MeasuredSite(model, consensus), model), refit)
+    schedule = NetworkSchedule(architecture, lam, ridge)
+    server = MeasuredServer(architecture.d, start, _TOGETHER, schedule, read)
+    searches = SEARCHES if polish else 0
+    refit = RefitServer(server, architecture, shape.names, lam, ridge, threshold, searches)
+    return Algorithm(RefitSite(MeasuredSite(model, _TOGETHER), model), refit)
 
 
-def _paper(
-    architecture: Architecture, start: FloatArray, device: str, *, lam: float, threshold: float
-) -> Algorithm[Sample, Any, Any]:
-    model = PaperMlpModel(architecture, start, device)
+def _masked(shape: Shape, threshold: float, *, lam: float, ridge: float) -> Algorithm[Sample, Any, Any]:
+    architecture = shape.architecture
+    start = start_masked(architecture, shape.seed)
+    model = MaskedModel(architecture, start, shape.device, masking=Masking(shape.seed))
+    schedule = MaskedSchedule(architecture, lam, ridge)
+
+    def read(theta: FloatArray) -> Estimate:
+        P = schedule.probabilities(theta)
+        return Estimate(P, threshold < P, P)
+
+    server = MeasuredServer(architecture.d, start, _TOGETHER, schedule, read)
+    refit = MaskedRefitServer(server, architecture, shape.names, 0.0, ridge, threshold)
+    return Algorithm(RefitSite(MeasuredSite(model, _TOGETHER), model), refit)
+
+
+def _paper(shape: Shape, threshold: float, *, lam: float) -> Algorithm[Sample, Any, Any]:
+    architecture = shape.architecture
+    start = architecture.start(shape.seed)
+    model = PaperMlpModel(architecture, start, shape.device)
     consensus = Consensus(global_mean=False, by_rows=False, memory=1)
     schedule = PaperNetworkSchedule(architecture=architecture, lam=lam)
     read = partial(read_norms, architecture=architecture, threshold=threshold)
     return Algorithm(AdmmSite(model, consensus), AdmmServer(architecture.d, start, consensus, schedule, read))
+
+
+def _published(model: str, shape: Shape, *, lam: float, ridge: float) -> Callable[[FloatArray], Solved]:
+    architecture = shape.architecture
+    if model == "mlp":
+        start = architecture.start(shape.seed)
+        return partial(notears_mlp.solve, architecture=architecture, theta=start, lam=lam, ridge=ridge)
+    start = start_masked(architecture, shape.seed)
+    return partial(mcsl.solve, architecture=architecture, start=start, lam=lam, ridge=ridge, seed=shape.seed)
+
+
+_TOGETHER = Consensus(global_mean=True, by_rows=True, memory=1)
 
 
 def read_norms(theta: FloatArray, architecture: Architecture, threshold: float) -> Estimate:
@@ -96,6 +135,6 @@ def alone(algorithm: Algorithm[Sample, Any, Any], data: Sample) -> Learned:
 
 def _check_device(device: str) -> None:
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch has no error of its own for this
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no error of its own for this
         raise InputError(f"device: torch cannot use {device!r} here ({str(error).splitlines()[0]})") from None

@@ -25,7 +25,7 @@ from dagora.learners.registry import LEARNERS, SCORES, naming_columns, with_name
 from dagora.models.dynamic import DynamicModel, by_part
 from dagora.models.linear import LinearModel, read_weights
 
-MODELS = ("linear", "additive", "mlp", "dynamic")
+MODELS = ("linear", "additive", "mlp", "masked", "dynamic")
 METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
@@ -38,7 +38,7 @@ NETWORK_SHAPE = {"hidden": (10,), "seed": 0, "device": "cpu"}
 NETWORK_PUBLISHED = {"lam": 0.01, "ridge": 0.01, "threshold": 0.3, **NETWORK_SHAPE}  # of NOTEARS-MLP's public code
 NETWORK_DEFAULTS = NETWORK_PUBLISHED | {"threshold": 0.5, "polish": True}
 NETWORK_PAPER = {"lam": 0.001, "threshold": 0.3, **NETWORK_SHAPE}  # Appendix B; it has no ridge
-MASKED_DEFAULTS = NETWORK_DEFAULTS | {"threshold": 0.5}  # of a probability
+MASKED_DEFAULTS = {"lam": 0.03, "ridge": 0.01, "threshold": 0.5, **NETWORK_SHAPE}  # edges are probabilities
 NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
@@ -146,7 +146,8 @@ class Options:
         if self.networks:
             if self.preset == "paper":
                 return NETWORK_PAPER if self.method == "admm" else NETWORK_PUBLISHED
-            return NETWORK_DEFAULTS
+            # A site alone has few rows: many edges, all of which a polish would try, and none that it could trust.
+            return NETWORK_DEFAULTS | ({"polish": False} if self.method in ("voting", "average") else {})
         if not self.dynamic:
             return self._linear_defaults()
         within = {name: value for name, value in self._linear_defaults().items() if name != "intercept"}
@@ -180,9 +181,10 @@ class Options:
         if self.method not in methods:
             choices = ", ".join(map(repr, methods))
             raise InputError(f"method: {self.method!r} does not fit model {self.model!r}; choose from {choices}")
-        if self.preset != "default" and self.model != "mlp":
-            fitting = "for models 'linear', 'mlp' and 'dynamic'"
-            raise InputError(f"preset: {self.preset!r} is {fitting}; leave it out with model {self.model!r}")
+        if self.preset != "default" and self.additive:
+            raise InputError(f"preset: {self.preset!r} does not know model 'additive'; leave it out")
+        if self.preset != "default" and (self.model, self.method) == ("masked", "admm"):
+            raise InputError(f"preset: {self.preset!r} gives no figures for model 'masked'; leave it out")
         if self.learner is not None:
             raise InputError(f"learner: model {self.model!r} has its own; leave it out")
 
@@ -238,7 +240,7 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
         raise InputError(
             f"model: {options.model!r} needs torch; install it with: pip install 'dagora[nonlinear]'"
         ) from None
-    return networks.build(options.method, options.preset, names, **options.effective)
+    return networks.build(options.model, options.method, options.preset, names, **options.effective)
 
 
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:

@@ -34,10 +34,10 @@ from dagora.algorithms.covariance import unfolded
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
 from dagora.algorithms.reversals import Fitted, Reversals, in_order
 from dagora.arrays import FloatArray
-from dagora.errors import MessageError
+from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message, array, number
 from dagora.federated.protocol import Estimate, Summand, Total
-from dagora.graphs import order_of
+from dagora.graphs import break_cycles, order_of
 from dagora.models.mlp import Fit, MlpModel
 from dagora.models.network import Architecture, Networks
 from dagora.solvers.levenberg import Seen
@@ -64,8 +64,9 @@ class RefitSite:
             return self.admm.local_update(state, message)
         variables, theta = array(message, "variables"), array(message, "theta")
         used, products = array(message, "used"), number(message, "products") != 0.0
-        (d, size), T = self.model.start.shape, len(variables)
-        if state.problem is None or T == 0 or (theta.shape, used.shape) != ((T, size), (T, d)):
+        d, size, T = self.model.architecture.d, self.model.architecture.size, variables.size
+        shapes = variables.shape, theta.shape, used.shape
+        if state.problem is None or T == 0 or shapes != ((T,), (T, size), (T, d)) or not np.isfinite(theta).all():
             raise MessageError("message refused: it asks for a fit of networks that this site does not have")
         if not np.isin(variables, np.arange(d)).all():
             raise MessageError("message refused: it asks for a fit of variables that this site does not have")
@@ -124,17 +125,24 @@ class RefitServer(Generic[AnyPlan]):
         """Go on with ADMM, or with the networks of the pass."""
         if state.stage == "admm":
             admm = self.admm.global_update(state.admm, total)
+            if state.admm.variances is None and admm.variances is not None:
+                self._check_scale(admm.variances)
             state = replace(state, admm=admm)
             if not admm.plan.done:
                 return state
-            allowed = order_of(self.architecture.norms(admm.W))
-            return self._begin(state, "order", in_order(self.architecture, admm.W, allowed))
+            return self._first(state)
         state = replace(state, trying=self._step(state, total), rounds=state.rounds + 1)
         if state.stage == "reversals" and state.rounds == FIRST_LOOK:
             state = replace(state, trying=self._search.promising(state.networks, state.trying))
         if state.rounds < ROUNDS[state.stage] and not all(fitted.descent.ended for fitted in state.trying):
             return state
         return self._next(state)
+
+    def _first(self, state: RefitState[AnyPlan]) -> RefitState[AnyPlan]:
+        """ADMM is over."""
+        theta = state.admm.W
+        order = order_of(self.architecture.norms(theta))
+        return self._begin(state, "order", in_order(self.architecture, theta, order))
 
     def _begin(self, state: RefitState[AnyPlan], stage: str, trying: tuple[Fitted, ...]) -> RefitState[AnyPlan]:
         return replace(state, stage=stage, trying=trying, rounds=0)
@@ -202,19 +210,42 @@ class RefitServer(Generic[AnyPlan]):
         assert state.admm.variances is not None
         theta = np.stack([fitted.descent.x for fitted in state.networks])
         noise = np.array([2.0 * fitted.descent.loss for fitted in state.networks])
-        extras = {"objective": np.array(state.objective), "noise_variances": noise}
+        extras = {"noise_variances": noise}
+        if np.isfinite(state.objective):
+            extras["objective"] = np.array(state.objective)
         functions = Networks(self.architecture, theta, state.admm.mean, np.sqrt(state.admm.variances))
         return Estimate(
             state.norms, state.norms > self.threshold, state.norms, self._warnings(state), extras, functions=functions
         )
 
+    def _check_scale(self, variances: FloatArray) -> None:
+        """Networks start from weights of order one: on values of thousands no unit of theirs would move."""
+        if wild := self._wild(variances, _TOO_FAR):
+            raise InputError(f"columns {wild}: deviations too far from 1 for networks; standardise or rescale them")
+
     def _warnings(self, state: RefitState[AnyPlan]) -> tuple[str, ...]:
-        """Random networks, the l1 penalty and the threshold all take columns to vary by about one."""
+        """The l1 penalty and the threshold take columns to vary by about one."""
         assert state.admm.variances is not None
-        off = np.abs(np.log10(state.admm.variances)) > 2.0 * _MAGNITUDES
-        wild = ", ".join(repr(name) for name, far in zip(self.names, off, strict=True) if far)
-        return (f"networks suit columns with deviations near 1; standardise or rescale {wild}",) if wild else ()
+        wild = self._wild(state.admm.variances, _FAR)
+        return (f"columns {wild}: deviations far from 1, where networks do worse; rescale them",) if wild else ()
+
+    def _wild(self, variances: FloatArray, magnitudes: float) -> str:
+        """Names of columns whose deviation is so many powers of ten from 1."""
+        off = np.abs(np.log10(variances)) > 2.0 * magnitudes
+        return ", ".join(repr(name) for name, far in zip(self.names, off, strict=True) if far)
 
 
-_MAGNITUDES = 2.0  # of deviations, up or down, beyond which networks may not leave their start
+@dataclass(frozen=True)
+class MaskedRefitServer(RefitServer[AnyPlan]):
+    """Networks behind a mask: the graph is the mask's, so the last pass is the only one.  Its lam is zero."""
+
+    def _first(self, state: RefitState[AnyPlan]) -> RefitState[AnyPlan]:
+        estimate = self.admm.estimate(state.admm)
+        graph = break_cycles(estimate.edges, estimate.strength)[0] == 1
+        theta = state.admm.W[:, : self.architecture.size]
+        state = replace(state, norms=estimate.weights)
+        return self._begin(state, "graph", in_order(self.architecture, theta, graph))
+
+
+_FAR, _TOO_FAR = 2.0, 4.0  # powers of ten
 _SHARE = {"order": 0.65, "reversals": 0.75, "settle": 0.85, "graph": 0.95}

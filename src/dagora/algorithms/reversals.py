@@ -60,7 +60,7 @@ class Reversals:
         descends = descendants(norms > 0.0)
         tried = []
         for i, j in np.argwhere(norms > _STRONG).tolist():
-            spared = ~(descends[i] | descends[j])
+            spared = ~descends[i]  # which are j's, too
             with_child = spared.copy()
             with_child[j] = True
             tried.append(Fitted.at(self.architecture, j, theta[j], spared))

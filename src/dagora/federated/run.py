@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from secrets import token_hex
 
 import numpy as np
@@ -19,7 +20,7 @@ class Departure:
     """What left the sites in the rounds of one phase: the fields of a summand, and bytes over all sites."""
 
     phase: str
-    fields: Mapping[str, tuple[int, ...]]  # name and shape
+    fields: Mapping[str, tuple[int, ...]]  # name and shape, the largest where rounds differ
     rounds: int
     sent: int
     received: int
@@ -91,6 +92,8 @@ def _departure(earlier: Departure | None, phase: str, total: Total, sent: int, r
     fields = {name: values.shape for name, values in total.items()}
     if earlier is None:
         return Departure(phase, fields, 1, sent, received)
-    return Departure(
-        phase, {**earlier.fields, **fields}, earlier.rounds + 1, earlier.sent + sent, earlier.received + received
-    )
+    largest = {  # of those that came in different rounds
+        name: max((known[name] for known in (earlier.fields, fields) if name in known), key=prod)
+        for name in {**earlier.fields, **fields}
+    }
+    return Departure(phase, largest, earlier.rounds + 1, earlier.sent + sent, earlier.received + received)

@@ -51,13 +51,14 @@ def additive(moments: Moments, scale: FloatArray, penalty: float, score: str) ->
     variances = scale**2
     price = penalty * 0.5 * log(moments.n) * design.functions
     parents = _search(design, variances, price, SCORES[score])
-    weights = np.zeros((design.d, design.d))
+    fitted = np.zeros((design.d, FUNCTIONS, design.d))  # [i, :, j]: of the orthonormal functions of i, for j
     for child, chosen in enumerate(parents):
         if chosen:
             effects = design.coefficients(child, chosen).reshape(-1, FUNCTIONS)
-            weights[sorted(chosen), child] = np.sqrt(variances[child] * (effects**2).sum(axis=1))
+            fitted[sorted(chosen), :, child] = scale[child] * effects
+    weights = np.sqrt((fitted**2).sum(axis=1))
     edges: BoolArray = as_matrix(parents) == 1
-    return Learned(weights, edges)
+    return Learned(weights, edges, coefficients=design.T.T @ fitted.reshape(-1, design.d))
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Design:
     """
 
     C: FloatArray
+    T: FloatArray  # from functions as they are, less their means, to orthonormal ones
     functions: FloatArray
     n: int
     _known: dict[tuple[int, Parents], float] = field(default_factory=dict, repr=False)
@@ -86,7 +88,7 @@ class Design:
             functions[j] = np.count_nonzero(np.diag(T)[group])
         C = T @ G @ T.T
         np.fill_diagonal(C, 1.0)
-        return cls(C, functions, moments.n)
+        return cls(C, T, functions, moments.n)
 
     @property
     def d(self) -> int:

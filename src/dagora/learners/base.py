@@ -45,6 +45,7 @@ class Learned:
     edges: BoolArray  # a DAG, but for cycles that a continuous solver may leave above its threshold
     cpdag: IntArray | None = None  # 1 for an arrow i -> j, -1 once (i < j) for an undirected edge
     warnings: tuple[str, ...] = ()
+    coefficients: FloatArray | None = None  # of functions (models/additive.py), a column a variable
 
 
 Learner = Callable[[Moments, LearnerOptions], Learned]

@@ -8,6 +8,7 @@ changes nothing but the way to the minimum: networks have biases.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,19 @@ from dagora.acyclicity import trace_exponential_of_norms
 from dagora.arrays import FloatArray
 from dagora.models.network import Architecture, against, evaluate, linearise
 
+H_TOLERANCE = 1e-8  # smaller values count as a DAG
+
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]  # of theta: value and gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Networks, their equivalent adjacency, its h and the penalised objective."""
+
+    theta: FloatArray
+    weights: FloatArray
+    h: float
+    objective: float
 
 
 def solve(
@@ -29,11 +42,10 @@ def solve(
     lam: float,
     ridge: float,
     *,
-    h_tolerance: float = 1e-8,
     most_penalty: float = 1e16,
     outer: int = 100,
-) -> tuple[FloatArray, float]:
-    """theta and h, by their Algorithm 1 with rho from 1, growth 10, progress 1/4."""
+) -> Solved:
+    """Their Algorithm 1 with rho from 1, growth 10, progress 1/4, from theta."""
     loss = partial(_loss, torch.tensor(rows), architecture, ridge)
     alpha, rho, h = 0.0, 1.0, np.inf
     for _ in range(outer):
@@ -45,9 +57,10 @@ def solve(
             rho *= 10.0
         h = new_h
         alpha += rho * h
-        if h <= h_tolerance or rho >= most_penalty:
+        if h <= H_TOLERANCE or rho >= most_penalty:
             break
-    return theta, h
+    objective = loss(theta)[0] + lam * float(np.abs(architecture.first_layer(theta)).sum())
+    return Solved(theta, architecture.norms(theta), float(h), objective)
 
 
 def _lagrangian_minimum(

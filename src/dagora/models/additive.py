@@ -31,3 +31,27 @@ class Basis:
         u = 2.0 * ndtr(z) - 1.0
         curved = [eval_legendre(degree, u) for degree in range(2, FUNCTIONS + 1)]
         return np.stack([z, *curved], axis=2).reshape(len(rows), -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Fitted effects."""
+
+    basis: Basis
+    means: FloatArray  # of the functions, over all rows
+    coefficients: FloatArray  # (d FUNCTIONS, d): of functions, for each variable, in its units
+
+    @property
+    def centre(self) -> FloatArray:
+        """Means of the variables."""
+        return self.basis.centre
+
+    @property
+    def scale(self) -> FloatArray:
+        """Their standard deviations."""
+        return self.basis.scale
+
+    def predict(self, rows: FloatArray) -> FloatArray:
+        """Expected values of all variables."""
+        expected: FloatArray = self.centre + (self.basis.expand(rows) - self.means) @ self.coefficients
+        return expected

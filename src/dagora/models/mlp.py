@@ -4,16 +4,10 @@ A site's problem separates over variables, and all are solved at once:
 
     min over theta of  F(theta) = |f(theta) - x|^2 / (2 N) + rho/2 |theta - centre|^2 in the metric
 
-`MlpModel` takes two Gauss-Newton steps a round, from where the last round ended.  With D = rho x metric, the step
-solves (J'J / N + D) s = -gradient.  With fewer rows than parameters that is done by the identity
-
-    (J'J / N + D)^-1 = D^-1 - D^-1 J' (N I + J D^-1 J')^-1 J D^-1
-
-so a step costs O(n^3) or O(size^3) for each variable, whichever is less.  One factor serves both steps.
+`MlpModel` takes two Gauss-Newton steps a round (gauss_newton.py), from where the last round ended.
 `PaperMlpModel` minimises F by L-BFGS instead, as the paper has it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,26 +17,19 @@ from torch import Tensor
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.sample import Sample
-from dagora.errors import NumericalError
 from dagora.federated.protocol import Summand
+from dagora.models.gauss_newton import Proximal
 from dagora.models.network import (
     Architecture,
+    AtRows,
     Point,
     against,
-    along,
     evaluate,
     jacobian,
-    kernel,
     linearise,
     network_of,
     squares,
 )
-
-Solve = Callable[[Tensor], Tensor]
-
-_SHORTENINGS = 8
-_SHRINK = 0.4
-_BLOCK = 1 << 25  # numbers of a Jacobian that are held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,67 +89,16 @@ class MlpModel:
         return sums | {"products": torch.cat(triangles).cpu().numpy()}
 
     def prox(self, problem: Fit, centre: FloatArray, rho: float) -> tuple[FloatArray, Fit]:
-        """Gauss-Newton steps with one factor; a step is shortened for the variables whose F it would raise."""
-        split, X = self.architecture.split, problem.rows
+        """Gauss-Newton steps."""
+        f = AtRows(self.architecture, problem.rows)
         free = self._tensor(self.architecture.free())
-        D, target = rho * problem.metric, self._tensor(centre)
-        theta = self._tensor(problem.theta)
-
-        def objective(theta: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-            taken, output = evaluate(split(theta), X)
-            gap = theta - target
-            return ((output - X.T) ** 2).sum(1) / (2.0 * problem.scale) + 0.5 * (D * gap * gap).sum(1), taken, output
-
-        value, taken, output = objective(theta)
-        point = linearise(split(theta), taken, output)
-        solve = self._factored(point, D, free, problem.scale)
-        for step in range(self.steps):
-            if step > 0:
-                point = linearise(split(theta), taken, output)
-            gradient = (against(point, output - X.T) / problem.scale + D * (theta - target)) * free
-            move, length = solve(gradient), torch.ones_like(value)
-            for shortening in range(_SHORTENINGS):
-                tried = theta - length.unsqueeze(1) * move
-                value_there, taken, output = objective(tried)
-                worse = ~(value_there <= value * (1.0 + 1e-12))
-                if not bool(worse.any()):
-                    break
-                length = torch.where(worse, length * (_SHRINK if shortening < _SHORTENINGS - 2 else 0.0), length)
-            theta, value = tried, value_there
-        found: FloatArray = theta.cpu().numpy()
+        proximal = Proximal(f, problem.rows.T, problem.scale, rho * problem.metric, self._tensor(centre), free)
+        found: FloatArray = proximal.descend(self._tensor(problem.theta), self.steps).cpu().numpy()
         return found, replace(problem, theta=found)
 
     def _point(self, theta: FloatArray, rows: Tensor) -> Point:
         layers = self.architecture.split(self._tensor(theta))
         return linearise(layers, *evaluate(layers, rows))
-
-    def _factored(self, point: Point, D: Tensor, free: Tensor, N: float) -> Solve:
-        """g -> (J'J / N + D)^-1 g, J restricted to free parameters."""
-        (_, n), p = point.output.shape, self.architecture.size
-        units = sum(outputs for _, outputs in self.architecture.layers)
-        if n**3 / 3 + 2 * n * n * units > n * p * p + p**3 / 3:
-            return self._factored_by_parameters(point, D, free, N)
-        inverse = free / D
-        M = kernel(point, self.architecture.split(inverse))
-        M.diagonal(dim1=1, dim2=2).add_(N)
-        factor = _cholesky(M)
-
-        def solve(g: Tensor) -> Tensor:
-            scaled = inverse * g
-            y = torch.cholesky_solve(along(point, self.architecture.split(scaled)).unsqueeze(2), factor)
-            return scaled - inverse * against(point, y.squeeze(2))
-
-        return solve
-
-    def _factored_by_parameters(self, point: Point, D: Tensor, free: Tensor, N: float) -> Solve:
-        (d, n), p = point.output.shape, self.architecture.size
-        A = torch.diag_embed(D)
-        block = max(_BLOCK // (d * p), 1)
-        for at in range(0, n, block):
-            J = jacobian(_rows_of(point, slice(at, at + block))) * free.unsqueeze(1)
-            A.baddbmm_(J.transpose(1, 2), J, alpha=1.0 / N)
-        factor = _cholesky(A)
-        return lambda g: torch.cholesky_solve(g.unsqueeze(2), factor).squeeze(2) * free
 
     def _metric(self, metric: FloatArray) -> Tensor:
         by_entry = metric[:, None] if metric.ndim == 1 else metric
@@ -194,17 +130,3 @@ class PaperMlpModel(MlpModel):
         solution = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
         found = np.asarray(solution.x, dtype=np.float64).reshape(shape)
         return found, replace(problem, theta=found)
-
-
-def _rows_of(point: Point, part: slice) -> Point:
-    """The same for some of the rows."""
-    taken, slopes = [t[..., part, :] for t in point.taken], [s[:, part] for s in point.slopes]
-    return Point(taken, slopes, point.output[:, part])
-
-
-def _cholesky(matrices: Tensor) -> Tensor:
-    factor: Tensor
-    factor, failed = torch.linalg.cholesky_ex(matrices)
-    if bool(failed.any()):
-        raise NumericalError("a Gauss-Newton step has no solution; standardise the columns")
-    return factor

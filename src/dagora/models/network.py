@@ -100,7 +100,7 @@ class Architecture:
         self.first_layer(free)[np.arange(self.d), :, np.arange(self.d)] = 0.0
         return free
 
-    def start(self, seed: int) -> FloatArray:
+    def start(self, seed: int, first: float = 0.3) -> FloatArray:
         """Random parameters, uniform within 1 / sqrt(inputs), the first layer's small: cycles are weak, but not zero.
 
         From zero weights no descent would leave, for all units would move alike.
@@ -112,7 +112,7 @@ class Architecture:
             end = at + (inputs + 1) * outputs
             theta[:, at:end] = rng.uniform(-1.0, 1.0, (self.d, end - at)) / np.sqrt(inputs)
             if depth == 0:
-                theta[:, : inputs * outputs] *= 0.3
+                theta[:, : inputs * outputs] *= first
             at = end
         start: FloatArray = theta * self.free()
         return start
@@ -126,7 +126,10 @@ class Point(NamedTuple):
     output: Tensor  # (d, n)
 
 
-def evaluate(layers: Sequence[Layer], rows: Tensor) -> tuple[list[Tensor], Tensor]:
+Evaluated = tuple[list[Tensor], Tensor]  # what each layer takes in, and the outputs (d, n)
+
+
+def evaluate(layers: Sequence[Layer], rows: Tensor) -> Evaluated:
     """What each layer takes in, and the outputs (d, n)."""
     taken = [rows]
     for depth, (weights, biases) in enumerate(layers):
@@ -200,6 +203,48 @@ def squares(point: Point) -> Tensor:
             weights = weights.mean(1, keepdim=True).expand_as(weights)
         parts += [weights.repeat(1, outputs), by_row.sum(1, keepdim=True).repeat(1, outputs)]
     return torch.cat(parts, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkSlopes:
+    """J at a point, for Gauss-Newton steps: directions are arrays (d, size)."""
+
+    architecture: Architecture
+    point: Point
+
+    def along(self, direction: Tensor) -> Tensor:
+        """J v."""
+        return along(self.point, self.architecture.split(direction))
+
+    def against(self, y: Tensor) -> Tensor:
+        """J'y."""
+        return against(self.point, y)
+
+    def kernel(self, inverse: Tensor) -> Tensor:
+        """J E J'."""
+        return kernel(self.point, self.architecture.split(inverse))
+
+    def rows(self, part: slice) -> Tensor:
+        """J for some of the rows."""
+        taken, slopes = [t[..., part, :] for t in self.point.taken], [s[:, part] for s in self.point.slopes]
+        return jacobian(Point(taken, slopes, self.point.output[:, part]))
+
+
+@dataclass(frozen=True, eq=False)
+class AtRows:
+    """All networks at fixed rows: (n, d), or (d, n, d) if every network has its own."""
+
+    architecture: Architecture
+    rows: Tensor
+
+    def evaluate(self, theta: Tensor) -> tuple[Tensor, Evaluated]:
+        """Outputs (d, n), and the same with what each layer takes in."""
+        evaluated = evaluate(self.architecture.split(theta), self.rows)
+        return evaluated[1], evaluated
+
+    def slopes(self, theta: Tensor, evaluated: Evaluated) -> NetworkSlopes:
+        """J there."""
+        return NetworkSlopes(self.architecture, linearise(self.architecture.split(theta), *evaluated))
 
 
 @dataclass(frozen=True, eq=False)

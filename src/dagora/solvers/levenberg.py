@@ -21,6 +21,7 @@ from dagora.solvers.lasso import lasso
 
 _DAMPING = 1e-2  # at first
 _LEAST, _MOST = 1e-8, 1e8
+_ACROSS = 1e-3  # cosine below which a move tells too little of the curvature along it: C is divided by its square
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Quadratic:
         JJ[new, new] = np.diag(self.JJ).mean()  # a guess, for C to correct
         s, y = move[moving], (seen.gradient - self.gradient)[moving]
         along = float(y @ s)
-        if along > 1e-12 * float(np.linalg.norm(y) * np.linalg.norm(s)):
+        if along > _ACROSS * float(np.linalg.norm(y) * np.linalg.norm(s)):
             missing = y - JJ @ s
             bend = float(s @ C @ s)
             if bend != 0.0:  # what was learned farther off counts for no more than what is seen here

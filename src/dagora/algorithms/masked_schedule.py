@@ -1,0 +1,69 @@
+"""How ADMM's penalties move for networks behind a mask: along the path, h on the mask (models/masked.py)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dagora.acyclicity import log_determinant
+from dagora.algorithms.network_schedule import NetworkPlan, NetworkSchedule
+from dagora.arrays import FloatArray
+from dagora.models.network import Architecture
+from dagora.solvers.mask_step import mask, mask_step
+from dagora.solvers.path import path_ended, path_penalty
+
+_FLOOR = 30.0  # of a logit's curvature, relative to their mean: masks that have closed move slowly, and may open again
+
+
+def start_masked(architecture: Architecture, seed: int) -> FloatArray:
+    """(d, size + d): random networks, and masks so thin that all cycles together have a gain of 1/4.
+
+    The first layer is as wide as the others: it is the mask that keeps cycles weak.
+    """
+    theta, d = architecture.start(seed, first=1.0), architecture.d
+    p = 0.5 / np.sqrt(d)
+    return np.concatenate([theta, np.full((d, d), np.log(p / (1.0 - p)))], axis=1)
+
+
+@dataclass(frozen=True)
+class MaskedSchedule(NetworkSchedule):
+    """Follow the minimum of  loss + lam sum P + ridge/2 (|W_1|^2 + |W_2|^2 + ...) + mu h(P)  as mu grows by stages.
+
+    Masks are noisy, so that no stage can end before its rounds are over.
+    """
+
+    first_rounds: int = 50
+    stage_rounds: int = 25
+    tolerance: float = 0.0
+
+    def probabilities(self, theta: FloatArray) -> FloatArray:
+        """The mask's mean, [i, j] for i -> j."""
+        return mask(theta[:, self.architecture.size :].T)
+
+    def measure(
+        self, plan: NetworkPlan, curvature: FloatArray, variances: FloatArray
+    ) -> tuple[FloatArray, NetworkPlan]:
+        """Networks as ever; logits, none below a multiple of their mean."""
+        size, off = self.architecture.size, ~np.eye(self.architecture.d, dtype=bool)
+        networks, plan = super().measure(plan, curvature[:, :size], variances)
+        logits = curvature[:, size:]
+        return np.concatenate([networks, np.maximum(logits, _FLOOR * logits[off].mean())], axis=1), plan
+
+    def ended(self, plan: NetworkPlan, W: FloatArray) -> bool:
+        """Whether the edges that are more likely than not have no cycle left."""
+        P = self.probabilities(W)
+        return path_ended(plan.stage, np.where(P > 0.5, P, 0.0), np.ones(len(P)))
+
+    def w_step(
+        self, plan: NetworkPlan, W: FloatArray, Z: FloatArray, metric: FloatArray
+    ) -> tuple[FloatArray, NetworkPlan]:
+        """Networks are shrunk, logits meet the stage's problem."""
+        if plan.done:
+            return W, plan
+        size, c = self.architecture.size, plan.rho * metric
+        mu = path_penalty(plan.stage, np.ones(1))
+        networks = Z[:, :size] * (c[:, :size] / (c[:, :size] + self.ridge * self.architecture.weights()))
+        U = mask_step(W[:, size:].T, Z[:, size:].T, c[:, size:].T, self.lam, mu).T
+        theta = np.concatenate([networks, U], axis=1)
+        moved = np.sqrt((metric * (theta - W) ** 2).sum() / (metric * theta**2).sum())
+        h = log_determinant(self.probabilities(theta))[0]
+        return theta, replace(plan, h=h, moved=float(moved), rho=self.next_rho(plan))
