@@ -99,7 +99,7 @@ def learn_command(
         float | None,
         typer.Option(
             help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02 or 0.002; "
-            "mlp 0.01, paper 0.001; masked 0.03)."
+            "mlp 0.01, paper 0.001; masked 0.01)."
         ),
     ] = None,
     threshold: Annotated[

@@ -91,7 +91,7 @@ def learn(
     Options of some methods and learners; None for the default, and refused where they would do nothing:
 
     lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
-        0.002 with score "likelihood"; 0.01 for model "mlp" (paper's preset 0.001), 0.03 for "masked".
+        0.002 with score "likelihood"; 0.01 for models "mlp" (paper's preset 0.001) and "masked".
     threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3; 0.5 for models "mlp" and "masked".
     score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem; for model "additive"
         also "similar" (about equal), its default.

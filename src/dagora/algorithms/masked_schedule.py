@@ -15,12 +15,12 @@ _FLOOR = 30.0  # of a logit's curvature, relative to their mean: masks that have
 
 
 def start_masked(architecture: Architecture, seed: int) -> FloatArray:
-    """(d, size + d): random networks, and masks so thin that all cycles together have a gain of 1/4.
+    """(d, size + d): random networks, and masks about as open as h's domain allows: all cycles have a gain of 0.9.
 
     The first layer is as wide as the others: it is the mask that keeps cycles weak.
     """
     theta, d = architecture.start(seed, first=1.0), architecture.d
-    p = 0.5 / np.sqrt(d)
+    p = min(0.95 / np.sqrt(d), 0.5)
     return np.concatenate([theta, np.full((d, d), np.log(p / (1.0 - p)))], axis=1)
 
 

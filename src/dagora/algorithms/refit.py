@@ -5,8 +5,8 @@ Problem, for each variable j by itself, with the weights of the first layer zero
     min over theta_j of  |f_j - x_j|^2 / (2 n) + lam |W_1|_1 + ridge/2 (|W_1|^2 + |W_2|^2 + ...)
 
     1. server sends networks: of which variable each is, its theta, and which inputs it uses
-    2. site: for each network the sum of squares that it leaves and its gradient; in the first round of a pass also J'J
-       of the parameters in use
+    2. site: for each network the sum of squares that it leaves and its gradient; if the server asks, also J'J of the
+       parameters in use.  It asks once for a network that is like none before it
     3. server: from their totals a step of Levenberg and Marquardt for each network (solvers/levenberg.py).  An input
        out of use joins in when its gradient exceeds lam.  Networks that gain nothing any more rest
 
@@ -32,10 +32,10 @@ import numpy as np
 from dagora.algorithms.admm import AnyPlan, ServerState, SiteState
 from dagora.algorithms.covariance import unfolded
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
-from dagora.algorithms.reversals import Fitted, Reversals, in_order
-from dagora.arrays import FloatArray
+from dagora.algorithms.reversals import Fitted, Reversals, Turn, in_order
+from dagora.arrays import BoolArray, FloatArray
 from dagora.errors import InputError, MessageError
-from dagora.federated.message import Message, array, number
+from dagora.federated.message import Message, array
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.graphs import break_cycles, order_of
 from dagora.models.mlp import Fit, MlpModel
@@ -63,15 +63,16 @@ class RefitSite:
         if message.get("phase") != "fit":
             return self.admm.local_update(state, message)
         variables, theta = array(message, "variables"), array(message, "theta")
-        used, products = array(message, "used"), number(message, "products") != 0.0
+        used, products = array(message, "used"), array(message, "products")
         d, size, T = self.model.architecture.d, self.model.architecture.size, variables.size
-        shapes = variables.shape, theta.shape, used.shape
-        if state.problem is None or T == 0 or shapes != ((T,), (T, size), (T, d)) or not np.isfinite(theta).all():
+        shapes = variables.shape, products.shape, theta.shape, used.shape
+        fit = shapes == ((T,), (T,), (T, size), (T, d)) and bool(np.isfinite(theta).all())
+        if state.problem is None or T == 0 or not fit:
             raise MessageError("message refused: it asks for a fit of networks that this site does not have")
         if not np.isin(variables, np.arange(d)).all():
             raise MessageError("message refused: it asks for a fit of variables that this site does not have")
         return state, self.model.normal_equations(
-            state.problem, variables.astype(np.int64), theta, used != 0.0, products
+            state.problem, variables.astype(np.int64), theta, used != 0.0, products != 0.0
         )
 
 
@@ -85,6 +86,7 @@ class RefitState(Generic[AnyPlan]):
     networks: tuple[Fitted, ...] = ()
     rounds: int = 0  # in this pass
     searches: int = 0
+    turns: frozenset[Turn] = frozenset()  # tried already
     norms: FloatArray | None = None  # before the last pass, which is in the graph that they give
     objective: float = np.inf  # the same
 
@@ -118,7 +120,7 @@ class RefitServer(Generic[AnyPlan]):
             "variables": np.array([float(fitted.variable) for fitted in moving]),
             "theta": np.stack([fitted.descent.trial for fitted in moving]),
             "used": np.stack([fitted.used for fitted in moving]).astype(np.float64),
-            "products": int(state.rounds == 0),
+            "products": np.array([float(fitted.descent.lacks_model) for fitted in moving]),
         }
 
     def global_update(self, state: RefitState[AnyPlan], total: Total) -> RefitState[AnyPlan]:
@@ -157,7 +159,7 @@ class RefitServer(Generic[AnyPlan]):
                 continue
             moving = self.architecture.using(fitted.used)
             JJ = None
-            if state.rounds == 0:
+            if fitted.descent.lacks_model:
                 p = int(moving.sum())
                 JJ, at = unfolded(total["products"][at : at + p * (p + 1) // 2], p) / n, at + p * (p + 1) // 2
             seen = Seen(float(total["squares"][k]) / (2.0 * n), total["gradient"][k] / n, moving, JJ)
@@ -175,13 +177,14 @@ class RefitServer(Generic[AnyPlan]):
             if turned:
                 theta = np.stack([fitted.descent.x for fitted in networks])
                 order = order_of(self.architecture.norms(theta))
-                return self._begin(state, "settle", in_order(self.architecture, theta, order))
+                return self._begin(state, "settle", self._allowing(networks, order))
             return self._in_graph(state)
         state = replace(state, networks=state.trying)
-        tried = self._search.tried(state.networks) if state.searches < self.searches else ()
-        if not tried:
+        turns = [turn for turn in self._search.turns(state.networks) if turn not in state.turns]
+        if not turns or state.searches == self.searches:
             return self._in_graph(state)
-        return self._begin(replace(state, searches=state.searches + 1), "reversals", tried)
+        state = replace(state, searches=state.searches + 1, turns=state.turns.union(turns))
+        return self._begin(state, "reversals", self._search.tried(state.networks, turns))
 
     @property
     def _search(self) -> Reversals:
@@ -192,7 +195,10 @@ class RefitServer(Generic[AnyPlan]):
         norms = self.architecture.norms(theta)
         objective = sum(fitted.descent.value for fitted in state.networks)
         state = replace(state, norms=norms, objective=objective)
-        return self._begin(state, "graph", in_order(self.architecture, theta, norms > self.threshold))
+        return self._begin(state, "graph", self._allowing(state.networks, norms > self.threshold))
+
+    def _allowing(self, networks: tuple[Fitted, ...], allowed: BoolArray) -> tuple[Fitted, ...]:
+        return tuple(fitted.allowing(self.architecture, allowed[:, fitted.variable]) for fitted in networks)
 
     def progress(self, state: RefitState[AnyPlan]) -> Mapping[str, float]:
         """Figures of ADMM; then the penalised objective of the networks at hand, and the pass."""

@@ -5,14 +5,16 @@ no longer use, that of i may use j; both are fitted anew (refit.py).  Turns that
 made, the best first, those left out that would touch a variable twice or close a cycle.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray
 from dagora.graphs import descendants, is_dag
 from dagora.models.network import Architecture
-from dagora.solvers.levenberg import Descent
+from dagora.solvers.levenberg import Descent, Quadratic
 
 _STRONG = 0.2  # norm of an edge that is worth a try
 _FAR = 0.05  # relative to the objective of the two variables: farther off after the first rounds, a turn will not gain
@@ -29,10 +31,21 @@ class Fitted:
     descent: Descent
 
     @classmethod
-    def at(cls, architecture: Architecture, variable: int, theta: FloatArray, allowed: BoolArray) -> "Fitted":
+    def at(
+        cls,
+        architecture: Architecture,
+        variable: int,
+        theta: FloatArray,
+        allowed: BoolArray,
+        prior: Quadratic | None = None,
+    ) -> "Fitted":
         """A network that starts from theta, less the inputs that are not allowed."""
         theta = theta * architecture.using(allowed)
-        return cls(variable, allowed, architecture.inputs(theta), Descent.at(theta))
+        return cls(variable, allowed, architecture.inputs(theta), Descent.at(theta, prior))
+
+    def allowing(self, architecture: Architecture, allowed: BoolArray) -> "Fitted":
+        """The same network with other inputs, to go on from where it is."""
+        return Fitted.at(architecture, self.variable, self.descent.x, allowed, self.descent.model)
 
     def moved(self, descent: Descent, architecture: Architecture, lam: float) -> "Fitted":
         """After a step: inputs are in use whose weights are not zero, or would not stay so."""
@@ -46,6 +59,14 @@ def in_order(architecture: Architecture, theta: FloatArray, allowed: BoolArray) 
     return tuple(Fitted.at(architecture, j, theta[j], allowed[:, j]) for j in range(len(theta)))
 
 
+class Turn(NamedTuple):
+    """An edge to be turned, source -> target, among these strong edges into either end."""
+
+    source: int
+    target: int
+    parents: tuple[tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Reversals:
     """`start`: random networks, for variables that had no inputs before."""
@@ -53,19 +74,26 @@ class Reversals:
     architecture: Architecture
     start: FloatArray
 
-    def tried(self, networks: tuple[Fitted, ...]) -> tuple[Fitted, ...]:
-        """Two networks for each strong edge i -> j, one after the other: of j without i, and of i with j."""
-        theta = np.stack([fitted.descent.x for fitted in networks])
-        norms = self.architecture.norms(theta)
-        descends = descendants(norms > 0.0)
+    def turns(self, networks: tuple[Fitted, ...]) -> tuple[Turn, ...]:
+        """All strong edges."""
+        strong = self._norms(networks) > _STRONG
+        parents = [tuple(np.flatnonzero(column).tolist()) for column in strong.T]
+        return tuple(Turn(i, j, (parents[i], parents[j])) for i, j in np.argwhere(strong).tolist())
+
+    def tried(self, networks: tuple[Fitted, ...], turns: Iterable[Turn]) -> tuple[Fitted, ...]:
+        """Two networks for each turn of i -> j, one after the other: of j without i, and of i with j."""
+        descends = descendants(self._norms(networks) > 0.0)
         tried = []
-        for i, j in np.argwhere(norms > _STRONG).tolist():
+        for i, j, _ in turns:
             spared = ~descends[i]  # which are j's, too
             with_child = spared.copy()
             with_child[j] = True
-            tried.append(Fitted.at(self.architecture, j, theta[j], spared))
-            tried.append(Fitted.at(self.architecture, i, self._joined(theta[i], i, j), with_child))
+            tried.append(networks[j].allowing(self.architecture, spared))
+            tried.append(Fitted.at(self.architecture, i, self._joined(networks[i].descent.x, i, j), with_child))
         return tuple(tried)
+
+    def _norms(self, networks: tuple[Fitted, ...]) -> FloatArray:
+        return self.architecture.norms(np.stack([fitted.descent.x for fitted in networks]))
 
     def _joined(self, theta: FloatArray, i: int, j: int) -> FloatArray:
         """The network of i with random weights for j: weights that are all zero would move alike, or not at all."""

@@ -21,6 +21,12 @@ STYLES = {
     "FGES-Voting": ("#7F7F7F", "X", ":"),
     "NOTEARS, pooled": ("#000000", "*", "-."),
     "Pooled (default)": ("#000000", "*", "-."),
+    "MLP-ADMM (default)": ("#D55E00", "o", "-"),
+    "MLP-ADMM (paper)": ("#0072B2", "s", "-"),
+    "MLP-Voting": ("#009E73", "^", "--"),
+    "MLP-Averaging": ("#CC79A7", "v", "--"),
+    "MLP-Best": ("#E69F00", "D", "--"),
+    "MLP, pooled (default)": ("#000000", "*", "-."),
 }
 _OTHERS = (("#882255", "<", "-"), ("#44AA99", ">", "-"), ("#999933", "h", "-"))
 _AXES = {"d": "number of variables", "n": "number of rows", "sites": "number of sites"}

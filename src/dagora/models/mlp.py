@@ -66,11 +66,11 @@ class MlpModel:
         return total
 
     def normal_equations(
-        self, problem: Fit, variables: IntArray, theta: FloatArray, used: BoolArray, products: bool
+        self, problem: Fit, variables: IntArray, theta: FloatArray, used: BoolArray, products: BoolArray
     ) -> Summand:
         """For each network, a row of theta: the sum of squares that it leaves of its variable, and half the gradient.
 
-        products: also J'J of the parameters with the inputs in use, one network's triangle after the other's.
+        products: of which also J'J of the parameters with the inputs in use, one network's triangle after the other's.
         """
         X = problem.rows
         point = self._point(theta, X)
@@ -79,11 +79,11 @@ class MlpModel:
             "squares": (residual * residual).sum(1).cpu().numpy(),
             "gradient": against(point, residual).cpu().numpy(),
         }
-        if not products:
+        if not products.any():
             return sums
         triangles = []
-        for k, inputs in enumerate(used):
-            J = jacobian(network_of(point, k, torch.tensor(np.flatnonzero(inputs), device=self.device)))
+        for k in np.flatnonzero(products).tolist():
+            J = jacobian(network_of(point, k, torch.tensor(np.flatnonzero(used[k]), device=self.device)))
             upper = torch.triu_indices(J.shape[1], J.shape[1], device=self.device)
             triangles.append((J.T @ J)[upper[0], upper[1]])
         return sums | {"products": torch.cat(triangles).cpu().numpy()}

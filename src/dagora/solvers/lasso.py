@@ -6,6 +6,9 @@ Feature-sign search (Lee, Battle, Raina and Ng 2006): with the signs of w's nonz
 linear system.  Go towards it; whoever reaches zero on the way leaves; at the minimum, whoever's slope exceeds lam most
 enters.  Each step lowers the loss, so no set of signs comes twice and the search ends at the minimum.  Columns that
 start at their minimum cost next to nothing.
+
+Before that, a few leaps: all that should leave or enter do so at once (a semismooth Newton method; Hintermueller, Ito
+and Kunisch 2003).  They end at the minimum too, with fewer systems to solve, or nowhere: then the search starts.
 """
 
 import numpy as np
@@ -14,6 +17,7 @@ from scipy.linalg.lapack import dposv
 from dagora.arrays import BoolArray, FloatArray, IntArray
 
 _RIDGE = 1e-12  # of a variance: makes the system solvable where columns are collinear
+_LEAPS = 12
 _SLACK = 1e-9  # of a slope, in units of its two deviations: rounding
 
 
@@ -33,8 +37,30 @@ def lasso(
     off = np.where(found != 0.0, np.abs(slope + prices[:, None] * np.sign(found)), np.abs(slope) - prices[:, None])
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
-        ended &= _to_minimum(S, cross[:, k], found[:, k], free[:, k], prices, slack[:, k])
+        column = cross[:, k], found[:, k], free[:, k], prices, slack[:, k]
+        ended &= _leaped(S, *column) or _to_minimum(S, *column)
     return found, ended
+
+
+def _leaped(
+    S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, lam: FloatArray, slack: FloatArray
+) -> bool:
+    """Bring one column to its minimum by leaps, in place; leave it alone if they do not get there."""
+    signs, tried = np.sign(w), np.zeros_like(w)
+    for _ in range(_LEAPS):
+        active = np.flatnonzero(signs)
+        tried[:] = 0.0
+        if len(active):
+            tried[active] = dposv(S[active][:, active], cross[active] - lam[active] * signs[active])[1]
+        slope = S @ tried - cross
+        # Of an active entry, the slope is that of its sign: it stays if it has kept it.
+        pull = np.where(signs != 0.0, tried, -np.sign(slope) * np.maximum(np.abs(slope) - lam - slack, 0.0))
+        wanted = np.where(free & ((signs == 0.0) | (tried * signs > 0.0)), np.sign(pull), 0.0)
+        if (wanted == signs).all():
+            w[:] = tried
+            return True
+        signs = wanted
+    return False
 
 
 def _to_minimum(

@@ -5,7 +5,7 @@
 Around the best x so far, f is taken for a quadratic with its gradient and the Hessian J'J + C.  J'J is that of the
 start.  C learns from how the gradient changed along the steps taken what has become of J'J since, and what it leaves
 out: how the residuals bend (the structured secant of Dennis, Gay and Welsch 1981).  So J'J, the largest of what has to
-be found elsewhere, is asked for once.
+be found elsewhere, is asked for once, or never if another descent ended nearby.
 
 The model is made steeper by a damping, in units of J'J's mean diagonal, until it is convex and its promises hold.  Its
 minimum with the penalties is a lasso; it is the next x to try.  If F is lower there, that is the new best x, and the
@@ -15,6 +15,7 @@ damping falls by how well the model foretold the gain (Nielsen 1999); else the d
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf
 
 from dagora.arrays import BoolArray, FloatArray
 from dagora.solvers.lasso import lasso
@@ -62,13 +63,18 @@ class Quadratic:
             raise ValueError("the first point needs its J'J")
         return cls(seen.gradient, seen.moving, seen.JJ, np.zeros_like(seen.JJ))
 
-    def after(self, move: FloatArray, seen: Seen) -> "Quadratic":
-        """The model after a move."""
-        moving = seen.moving
-        JJ, C = self._of(self.JJ, moving), self._of(self.C, moving)
-        new = ~self.moving[moving]
+    def elsewhere(self, seen: Seen) -> "Quadratic":
+        """The model with another gradient, perhaps of other coordinates."""
+        JJ, C = self._of(self.JJ, seen.moving), self._of(self.C, seen.moving)
+        new = ~self.moving[seen.moving]
         JJ[new, new] = np.diag(self.JJ).mean()  # a guess, for C to correct
-        s, y = move[moving], (seen.gradient - self.gradient)[moving]
+        return Quadratic(seen.gradient, seen.moving, JJ, C)
+
+    def after(self, move: FloatArray, seen: Seen) -> "Quadratic":
+        """The model after a move, with what it taught."""
+        there = self.elsewhere(seen)
+        JJ, C = there.JJ, there.C
+        s, y = move[seen.moving], (seen.gradient - self.gradient)[seen.moving]
         along = float(y @ s)
         if along > _ACROSS * float(np.linalg.norm(y) * np.linalg.norm(s)):
             missing = y - JJ @ s
@@ -77,7 +83,7 @@ class Quadratic:
                 C = C * min(1.0, abs(float(s @ missing)) / abs(bend))
             rest = missing - C @ s
             C = C + (np.outer(rest, y) + np.outer(y, rest)) / along - float(s @ rest) * np.outer(y, y) / along**2
-        return Quadratic(seen.gradient, moving, JJ, C)
+        return replace(there, C=C)
 
     def _of(self, matrix: FloatArray, moving: BoolArray) -> FloatArray:
         """A matrix of the coordinates that may move, for others: zero where nothing is known."""
@@ -101,11 +107,17 @@ class Descent:
     growth: float = 2.0  # of the damping, at the next failure
     foretold: float = np.inf
     ended: bool = False
+    prior: Quadratic | None = None  # a model from nearby to start with
 
     @classmethod
-    def at(cls, x: FloatArray) -> "Descent":
+    def at(cls, x: FloatArray, prior: Quadratic | None = None) -> "Descent":
         """Start by evaluating x."""
-        return cls(x, x)
+        return cls(x, x, prior=prior)
+
+    @property
+    def lacks_model(self) -> bool:
+        """Whether the next point needs its J'J."""
+        return self.model is None and self.prior is None
 
     def observe(self, seen: Seen, penalties: Penalties, tolerance: float) -> "Descent":
         """Take in what f is at the trial; ends with a gain below the tolerance, relative to F."""
@@ -117,7 +129,8 @@ class Descent:
             worse = replace(self, damping=self.damping * self.growth, growth=2.0 * self.growth)
             return worse._step(penalties)
         if self.model is None:
-            return Descent(self.trial, self.trial, value, seen.value, Quadratic.at(seen))._step(penalties)
+            model = Quadratic.at(seen) if self.prior is None else self.prior.elsewhere(seen)
+            return Descent(self.trial, self.trial, value, seen.value, model)._step(penalties)
         damping = max(self.damping * max(0.2, 1.0 - (2.0 * gain / self.foretold - 1.0) ** 3), _LEAST)
         model = self.model.after(self.trial - self.x, seen)
         better = Descent(self.trial, self.trial, value, seen.value, model, damping)
@@ -130,8 +143,7 @@ class Descent:
         x, gradient = self.x[moving], self.model.gradient[moving]
         own = Penalties(penalties.lam[moving], penalties.ridge[moving])
         unit = float(np.diag(self.model.JJ).mean())
-        flattest = float(np.linalg.eigvalsh(H + np.diag(own.ridge))[0])
-        shift = self.damping * unit + max(0.0, -flattest)
+        shift = self.damping * unit + _lack(H + np.diag(own.ridge))
         damped = H + shift * np.eye(len(H))
         system = damped + np.diag(own.ridge)
         centre = np.asarray(np.linalg.solve(system, damped @ x - gradient), dtype=np.float64)
@@ -141,3 +153,10 @@ class Descent:
         move = y - x
         foretold = own.at(x) - own.at(y) - float(gradient @ move + 0.5 * move @ H @ move)
         return replace(self, trial=trial, foretold=max(foretold, np.finfo(np.float64).tiny))
+
+
+def _lack(H: FloatArray) -> float:
+    """What H's diagonal lacks, at least, to make it convex; most often nothing, as its factor tells quickly."""
+    if dpotrf(H)[1] == 0:
+        return 0.0
+    return max(0.0, -float(np.linalg.eigvalsh(H)[0]))

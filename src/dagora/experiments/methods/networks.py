@@ -67,11 +67,14 @@ def best(trial: Trial) -> Outcome:
 
 
 def _alone(trial: Trial) -> tuple[list[FloatArray], float]:
-    """The norms that every site finds from its own rows, once for all who ask, and the seconds it takes them."""
+    """The norms that every site finds from its own rows, once for all who ask, and the seconds it takes them.
+
+    As `learn` does for voting and averaging, without a polish.
+    """
 
     def learn() -> tuple[list[FloatArray], float]:
         start = time.perf_counter()
-        found = [dagora.learn([rows], model="mlp").weights for rows in trial.sites]
+        found = [dagora.learn([rows], model="mlp", polish=False).weights for rows in trial.sites]
         return found, time.perf_counter() - start
 
     known: tuple[list[FloatArray], float] = trial.once(("networks", trial.setting.sites), learn)
