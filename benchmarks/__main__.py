@@ -23,6 +23,10 @@ NAMES = (
     "leakage",
     "additive",
     "dynamic",
+    "mlp",
+    "mlp_steps",
+    "masked",
+    "gpu",
 )
 
 

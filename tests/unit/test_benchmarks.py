@@ -39,6 +39,10 @@ SMALL: dict[str, dict[str, Any]] = {
         "TIMED": ((4, 1),),
         "LONG": 200,
     },
+    "mlp": {"CELLS": ((4, (2,)),), "N": 100},
+    "mlp_steps": {"D": 3, "K": 2, "N": 100},
+    "masked": {"D": 3, "K": 2, "N": 60, "RUNS": {"masked": {"model": "masked"}, "mlp": {"model": "mlp"}}},
+    "gpu": {"CELLS": ((4, 2),), "FULL": ((4, 2),), "N": 80},
     "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
 }
 

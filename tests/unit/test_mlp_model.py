@@ -1,5 +1,6 @@
 """A site's step with networks: explicit Gauss-Newton equations, a generic optimiser, and sums from autograd."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -226,40 +227,40 @@ class Asked:
         self.theta = rng.standard_normal(self.using.shape) * self.using
 
 
+PRODUCTS = pytest.mark.parametrize("products", list(itertools.product([False, True], repeat=3)), ids=str)
+
+
 @HIDDEN
-def test_normal_equations_are_those_of_autograd(hidden: tuple[int, ...]) -> None:
+@PRODUCTS
+def test_normal_equations_are_those_of_autograd(hidden: tuple[int, ...], products: tuple[bool, ...]) -> None:
     at, asked = Setting(hidden, 30), Asked(Setting(hidden, 30))
     model = at.model()
-    sums = model.normal_equations(at.problem(model), asked.variables, asked.theta, asked.used, True)
+    sums = model.normal_equations(at.problem(model), asked.variables, asked.theta, asked.used, np.array(products))
     J = jacobian_of(hidden, asked.theta, at.X)
     residual = outputs_of(hidden, asked.theta, at.X) - at.X.T[asked.variables]
     np.testing.assert_allclose(sums["squares"], (residual**2).sum(axis=1), rtol=1e-10)
     np.testing.assert_allclose(sums["gradient"], np.einsum("knp,kn->kp", J, residual), atol=1e-10)
+    assert ("products" in sums) == any(products)  # sent only when asked for
     start = 0
-    for own, using in zip(J, asked.using, strict=True):
-        p = int(using.sum())
-        JJ = unfolded(sums["products"][start : start + p * (p + 1) // 2], p)
-        np.testing.assert_allclose(JJ, own[:, using].T @ own[:, using], atol=1e-10)
-        start += p * (p + 1) // 2
-    assert start == len(sums["products"])
-
-
-def test_products_are_sent_only_when_asked_for() -> None:
-    at, asked = Setting((3,), 30), Asked(Setting((3,), 30))
-    model = at.model()
-    sums = model.normal_equations(at.problem(model), asked.variables, asked.theta, asked.used, False)
-    assert sorted(sums) == ["gradient", "squares"]
+    for own, using, wanted in zip(J, asked.using, products, strict=True):
+        if wanted:
+            p = int(using.sum())
+            JJ = unfolded(sums["products"][start : start + p * (p + 1) // 2], p)
+            np.testing.assert_allclose(JJ, own[:, using].T @ own[:, using], atol=1e-10)
+            start += p * (p + 1) // 2
+    assert start == (len(sums["products"]) if any(products) else 0)
 
 
 @HIDDEN
 def test_normal_equations_of_two_sites_add_up_to_those_of_their_rows_together(hidden: tuple[int, ...]) -> None:
     at, asked = Setting(hidden, 30), Asked(Setting(hidden, 30))
-    model = at.model()
+    model, products = at.model(), np.array([True, False, True])
 
     def sums(rows: FloatArray) -> dict[str, FloatArray]:
         problem = model.prepare(sample(rows), at.rows, at.mean, len(rows) / at.rows, at.metric)
-        return dict(model.normal_equations(problem, asked.variables, asked.theta, asked.used, True))
+        return dict(model.normal_equations(problem, asked.variables, asked.theta, asked.used, products))
 
     one, other, together = sums(at.data.rows[:11]), sums(at.data.rows[11:]), sums(at.data.rows)
+    assert sorted(together) == ["gradient", "products", "squares"]
     for name, total in together.items():
         np.testing.assert_allclose(one[name] + other[name], total, atol=1e-10)

@@ -271,7 +271,8 @@ def prepared(site: RefitSite, own: Sample, rows: float, mean: FloatArray) -> Sit
 
 def question(architecture: Architecture) -> dict[str, Any]:
     theta = np.random.default_rng(3).standard_normal((2, architecture.size))
-    return {"phase": "fit", "variables": np.array([2.0, 0.0]), "theta": theta, "used": np.ones((2, D)), "products": 1}
+    used, products = np.ones((2, D)), np.ones(2)
+    return {"phase": "fit", "variables": np.array([2.0, 0.0]), "theta": theta, "used": used, "products": products}
 
 
 @pytest.mark.parametrize(
@@ -282,21 +283,27 @@ def question(architecture: Architecture) -> dict[str, Any]:
         {"variables": np.array([2.0, 0.5])},
         {"variables": np.array([2.0, np.nan])},
         {"variables": np.array([2.0])},
-        {"variables": np.zeros(0), "theta": np.zeros((0, 11)), "used": np.zeros((0, D))},
+        {"variables": np.zeros(0), "theta": np.zeros((0, 11)), "used": np.zeros((0, D)), "products": np.zeros(0)},
         {"theta": np.zeros((2, 10))},
         {"theta": np.zeros((3, 11))},
         {"theta": np.zeros(11)},
+        {"theta": np.full((2, 11), np.nan)},
         {"used": np.ones((2, D + 1))},
         {"used": np.ones(D)},
         {"theta": "text"},
         {"variables": np.array([2, 0])},
         {"products": "yes"},
+        {"products": 1.0},
+        {"products": np.ones(3)},
+        {"products": np.ones((2, 1))},
+        {"products": np.array([True, False])},
         {"phase": "other"},
     ],
     ids=[
         "unknown variable", "negative variable", "half a variable", "no variable", "too few variables", "no networks",
-        "short networks", "too many networks", "one row", "too many inputs", "inputs of one", "text", "whole numbers",
-        "products", "phase",
+        "short networks", "too many networks", "one row", "no numbers", "too many inputs", "inputs of one", "text",
+        "whole numbers", "text for products", "one for all products", "too many products", "products in a column", "truth values",
+        "phase",
     ],
 )  # fmt: skip
 def test_a_fit_that_makes_no_sense_is_refused(wrong: Message) -> None:
@@ -347,6 +354,13 @@ def test_a_fit_is_answered_with_the_sums_that_were_asked_for_and_changes_nothing
     np.testing.assert_allclose(sums["gradient"], np.einsum("knp,kn->kp", J, residual), atol=1e-10)
     p, q = 11 - 2, 11 - 4  # parameters in use
     assert sums["products"].shape == (p * (p + 1) // 2 + q * (q + 1) // 2,)
+    asked["products"] = np.array([0.0, 1.0])
+    _, fewer = site.local_update(state, asked)
+    using = architecture.using(asked["used"][1] != 0.0)
+    JJ = J[1][:, using].T @ J[1][:, using]
+    np.testing.assert_allclose(fewer["products"], JJ[np.triu_indices(q)], atol=1e-10)
+    asked["products"] = np.zeros(2)
+    assert sorted(site.local_update(state, asked)[1]) == ["gradient", "squares"]
 
 
 # Fits from totals
@@ -454,18 +468,26 @@ def test_objectives_never_rise_within_a_pass() -> None:
             assert all(later <= earlier for earlier, later in values)
 
 
-def test_a_fit_asks_for_products_once_a_pass_and_no_more_of_networks_at_rest() -> None:
-    at = Refit([chain()], FORWARDS)
-    state, products, networks = at.first, [], []
+def test_products_are_asked_for_once_and_only_of_networks_that_are_like_none_before_them() -> None:
+    """Those of the order, which come from ADMM; and, in a search, those of a parent that takes in its child."""
+    at = Refit([chain()], FORWARDS[::-1, ::-1], searches=2)
+    state, asked, networks = at.first, [], []
     while (message := at.server.broadcast(state)) is not None:
-        products.append((state.stage, state.rounds == 0, number(message, "products") == 1.0))
-        networks.append(len(array(message, "variables")))
-        assert networks[-1] == sum(not fitted.descent.ended for fitted in state.trying) > 0
+        moving = [fitted for fitted in state.trying if not fitted.descent.ended]
+        products = array(message, "products")
+        assert products.shape == array(message, "variables").shape == (len(moving),)
+        np.testing.assert_array_equal(array(message, "variables"), [fitted.variable for fitted in moving])
+        expected = [0.0] * len(moving)
+        if state.rounds == 0:
+            expected = {"order": [1.0] * 3, "reversals": [0.0, 1.0] * (len(moving) // 2)}.get(state.stage, expected)
+        assert products.tolist() == expected
+        asked.append((state.stage, bool(products.any())))
+        networks.append(len(moving))
         total = added([at.site.local_update(own, message)[1] for own in at.states])
         state = at.server.global_update(state, total)
-    assert all(first == asked for _, first, asked in products)
-    assert sum(asked for _, _, asked in products) == 2  # order and graph
-    assert min(networks) < 3
+    assert {stage for stage, _ in asked} == {"order", "reversals", "settle", "graph"}
+    assert {stage for stage, some in asked if some} == {"order", "reversals"}
+    assert 0 < min(networks) < 3  # some were at rest
 
 
 def test_noise_variances_are_what_the_functions_leave() -> None:
@@ -585,8 +607,11 @@ def test_what_is_tried_follows_an_order_with_the_edge_turned() -> None:
     theta[:, architecture.first()] *= 10.0
     networks = in_order(architecture, theta, graph)
     search = Reversals(architecture, architecture.start(0))
-    tried = search.tried(networks)
+    turns = search.turns(networks)
+    assert [(turn.source, turn.target) for turn in turns] == [(0, 1), (1, 2), (2, 3)]
+    tried = search.tried(networks, turns)
     assert [own.variable for own in tried] == [1, 0, 2, 1, 3, 2]
+    assert [own.variable for own in search.tried(networks, turns[1:2])] == [2, 1]
     of_three, of_two = tried[2:4]
     assert of_three.allowed.tolist() == [True, False, False, False]
     assert of_two.allowed.tolist() == [True, False, True, False]
@@ -601,7 +626,8 @@ def test_a_network_that_took_nothing_in_starts_at_random() -> None:
     theta[:, architecture.first()] *= 10.0
     theta[0, architecture.weights()] = 0.0
     search = Reversals(architecture, architecture.start(0))
-    _, of_parent = search.tried(in_order(architecture, theta, np.array([[False, True], [False, False]])))
+    networks = in_order(architecture, theta, np.array([[False, True], [False, False]]))
+    _, of_parent = search.tried(networks, search.turns(networks))
     assert of_parent.variable == 0
     later = architecture.weights() & ~architecture.first()
     np.testing.assert_array_equal(of_parent.descent.x[later], architecture.start(0)[0, later])
