@@ -24,7 +24,8 @@ class Case:
     The default preset descends to its tolerance, so that rounding stays rounding (observed on `small_sites()`:
     2e-13).  The paper's L-BFGS meets the kinks of the l1 penalty (subgradients, its Section 5.1) and augmented
     Lagrangians with rho up to 1e16, and stops elsewhere for another rounding (observed: 3e-2 for ADMM, whose
-    consensus damps it, and 4e-2 for NOTEARS).
+    consensus damps it, and 4e-2 for NOTEARS).  Networks have flat valleys, along which a descent ends within its
+    tolerance of the objective (observed: 6e-2); behind masks they carry rounding on (observed on other data: 1e-4).
     """
 
     method: str
@@ -39,7 +40,7 @@ class Case:
     @property
     def learner(self) -> str | None:
         """The learner at work."""
-        if self.method == "admm" or self.model == "additive":
+        if self.method == "admm" or self.model == "additive" or self.networks:
             return None
         if self.model == "dynamic":
             return "notears"
@@ -57,9 +58,21 @@ class Case:
         return self.learner in CLASS_LEARNERS
 
     @property
-    def thresholded(self) -> bool:
-        """Whether edges are the weights above 0.3."""
-        return self.model == "linear" and not self.classes
+    def networks(self) -> bool:
+        """Whether every variable has a network, in which case its start is random."""
+        return self.model in ("mlp", "masked")
+
+    @property
+    def threshold(self) -> float:
+        """What edges' weights are above."""
+        if self.networks:
+            return 0.5 if self.preset == "default" else 0.3
+        return 0.3 if self.model == "linear" and not self.classes else 0.0
+
+    @property
+    def signed(self) -> bool:
+        """Whether weights may be negative: curves have none that are."""
+        return self.model not in ("additive", "mlp", "masked")
 
     def leaves(self, d: int) -> dict[str, Shapes]:
         """The summand's fields and shapes by phase: all that the docstrings allow to leave a site."""
@@ -69,6 +82,8 @@ class Case:
             f = 5 * d  # functions of the variables
             spread: Shapes = {"rows": (), "sum": (d,), "squares": (d,)}
             return {"spread": spread, "moments": {"rows": (), "sum": (f,), "squares": (f * (f + 1) // 2,)}}
+        if self.networks and self.method in ("admm", "pooled"):
+            return self._leaves_of_networks(d)
         if self.method in ("covariance", "pooled"):
             return {"moments": {"rows": (), "sum": (d,), "squares": (d * (d + 1) // 2,)}}
         once: Shapes = {"sites": (), "unfinished": (), "weights": (d, d)}
@@ -85,6 +100,46 @@ class Case:
             "spread": {"squares": (d,)},
             "consensus": {"position": (d, d), "products": (5,)},
         }
+
+    def _leaves_of_networks(self, d: int) -> dict[str, Shapes]:
+        units = int(self.extra["hidden"])
+        size = (d + 1) * units + units + 1  # parameters of one network
+        if (self.method, self.preset) == ("pooled", "paper"):
+            return {"learn": {"weights": (d, d), "h": (), "objective": ()}}
+        counts: Shapes = {"rows": (), "sites": ()}
+        if self.preset == "paper":
+            return {"count": counts, "consensus": {"position": (d, size), "products": (1,)}}
+        moving = size + d if self.model == "masked" else size  # with logits
+        most = d * (d - 1) if self.polish else d  # networks in a fit: two for each edge that might be turned
+        return {
+            "count": counts | {"sum": (d,)},
+            "spread": {"squares": (d,)},
+            "curvature": {"curvature": (d, moving)},
+            "consensus": {"position": (d, moving), "products": (1,)},
+            FIT: {"squares": (most,), "gradient": (most, size), "products": (most * size * (size + 1) // 2,)},
+        }
+
+    @property
+    def polish(self) -> bool:
+        """Whether networks try edges the other way round."""
+        return self.model == "mlp" and bool(self.extra.get("polish", True))
+
+    def may_leave(self, d: int, phase: str, shapes: Shapes) -> bool:
+        """Whether a summand, or the largest of a phase, is what `leaves` declares: of a fit, no more than that.
+
+        A fit is of the networks that still move, with products of those that are new, and of their inputs in use.
+        """
+        declared = self.leaves(d)[phase]
+        if phase != FIT:
+            return shapes == declared
+        (most, size), networks = declared["gradient"], shapes["squares"][0]
+        return (
+            {"squares", "gradient"} <= shapes.keys() <= declared.keys()
+            and 0 < networks <= most
+            and (shapes["squares"], shapes["gradient"]) == ((networks,), (networks, size))
+            and len(shapes.get("products", (0,))) == 1
+            and shapes.get("products", (0,)) <= declared["products"]
+        )
 
     def _leaves_of_series(self, d: int, lags: int) -> dict[str, Shapes]:
         z, inputs = d * (lags + 1), d * lags
@@ -106,6 +161,7 @@ class Case:
         }
 
 
+FIT = "fit"  # the phase whose summands differ from round to round
 CLASS_LEARNERS = ("boss", "ges", "exact", "pc")
 ALGORITHMS = {
     "admm": Case("admm", "default", 1e-6),
@@ -134,6 +190,16 @@ ALGORITHMS = {
         f"{method}-additive": Case(method, "default", 1e-9, {"model": "additive"})
         for method in ("covariance", "voting", "pooled")
     },
+    "mlp": Case("admm", "default", 0.1, {"model": "mlp", "hidden": 3}),
+    "mlp-unpolished": Case("admm", "default", 0.1, {"model": "mlp", "hidden": 2, "polish": False}),
+    "mlp-paper": Case("admm", "paper", 1e-3, {"model": "mlp", "hidden": 3}),
+    "mlp-voting": Case("voting", "default", 1e-6, {"model": "mlp", "hidden": 3}),
+    "mlp-average": Case("average", "default", 1e-6, {"model": "mlp", "hidden": 3}),
+    "mlp-pooled": Case("pooled", "default", 0.1, {"model": "mlp", "hidden": 3}),
+    "mlp-pooled-paper": Case("pooled", "paper", 0.1, {"model": "mlp", "hidden": 2}),
+    "masked": Case("admm", "default", 1e-2, {"model": "masked", "hidden": 3}),
+    "masked-voting": Case("voting", "default", 1e-6, {"model": "masked", "hidden": 3}),
+    "masked-pooled": Case("pooled", "default", 1e-2, {"model": "masked", "hidden": 3}),
 }
 SERIES_ALGORITHMS = {  # of time series: they need other data than those above
     name: Case(method, preset, close, {"model": "dynamic", "lags": 2, **extra})

@@ -250,6 +250,7 @@ def test_a_total_that_is_not_finite_gives_no_graph(field: str, value: float) -> 
 def test_learn_gives_no_graph_from_totals_that_are_not_finite(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = ALGORITHMS[algorithm]
     field = {"admm": "position", "covariance": "squares", "pooled": "squares"}.get(case.method, "weights")
+    field = "weights" if (case.networks, case.method, case.preset) == (True, "pooled", "paper") else field
     monkeypatch.setitem(AGGREGATIONS, "spoilt", lambda cohort, privacy: Spoilt(field))
     with pytest.raises(dagora.NumericalError, match="not finite"):
         dagora.learn(small_sites(), aggregation="spoilt", **case.arguments)

@@ -14,6 +14,7 @@ SAYS = {  # what the reader is to see
     "own_files": "source,target,weight",
     "units": "the same class in the original units: True",
     "time_series": "if every site learned alone, and voted:",
+    "effects": "the network leaves",
     "own_method": "| 16 | Largest correlations |",
 }
 

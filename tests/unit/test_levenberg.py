@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dagora.arrays import BoolArray, FloatArray
-from dagora.solvers.levenberg import Descent, Penalties, Quadratic, Seen
+from dagora.solvers.levenberg import Descent, Penalties, Quadratic, Seen, _lack
 from tests.networks import Smooth, generic_minimum
 
 P, N = 8, 40
@@ -201,3 +201,106 @@ def test_the_first_point_needs_its_products() -> None:
     at = linear(0)
     with pytest.raises(ValueError, match="J'J"):
         Descent.at(at.start).observe(at.seen(at.start), at.penalties, 1e-6)
+
+
+def nearby(at: Squares, seed: int) -> tuple[FloatArray, Quadratic]:
+    """A point that is off the minimum, and the model that a descent to it ended with."""
+    end = at.path(1e-6)[-1]
+    assert end.model is not None
+    return end.x + 0.2 * np.random.default_rng(seed).standard_normal(P), end.model
+
+
+@SEEDS
+@pytest.mark.parametrize("problem", [linear, curved])
+def test_with_a_model_from_nearby_a_descent_ends_where_one_with_its_own_products_does(
+    problem: Callable[[int], Squares], seed: int
+) -> None:
+    at = problem(seed)
+    x, model = nearby(at, seed)
+    fresh, carried = Descent.at(x), Descent.at(x, model)
+    assert fresh.lacks_model
+    assert not carried.lacks_model
+    ends = []
+    for state in (fresh, carried):
+        values: list[float] = []
+        while not state.ended:
+            assert len(values) < 300, "no end"
+            state = state.observe(at.seen(state.trial, first=state.lacks_model), at.penalties, 1e-13)
+            assert not state.lacks_model
+            values.append(state.value)
+        assert (np.diff(values) <= 0.0).all()
+        assert values[0] > 1.01 * values[-1]  # there was a way to go
+        ends.append(state)
+    _, least = generic_minimum(at.smooth, x, at.penalties.lam)
+    for end in ends:
+        assert end.value == pytest.approx(least, rel=1e-7)
+    np.testing.assert_allclose(ends[1].x, ends[0].x, atol=1e-3)
+
+
+@SEEDS
+def test_a_model_from_nearby_serves_other_coordinates_too(seed: int) -> None:
+    at = curved(seed)
+    x, model = nearby(at, seed)
+    fewer = np.arange(P) != 1
+    state = Descent.at(x * fewer, model)
+    for _ in range(300):
+        if state.ended:
+            break
+        state = state.observe(at.seen(state.trial, fewer), at.penalties, 1e-13)
+        assert state.trial[1] == 0.0
+    _, least = generic_minimum(at.smooth, x * fewer, at.penalties.lam, fewer)
+    assert state.value == pytest.approx(least, rel=1e-7)
+
+
+def test_elsewhere_a_model_keeps_what_it_knows_and_guesses_the_rest() -> None:
+    at, rng = linear(0), np.random.default_rng(0)
+    known, wanted = np.arange(P) < 5, np.arange(P) >= 2
+    bend = rng.standard_normal((5, 5))
+    model = replace(Quadratic.at(at.seen(at.start * known, known, first=True)), C=bend + bend.T)
+    seen = at.seen(at.start * wanted, wanted)
+    there = model.elsewhere(seen)
+    np.testing.assert_array_equal(there.gradient, seen.gradient)
+    np.testing.assert_array_equal(there.moving, wanted)
+    np.testing.assert_array_equal(there.JJ[:3, :3], model.JJ[2:, 2:])
+    np.testing.assert_array_equal(there.C[:3, :3], model.C[2:, 2:])
+    np.testing.assert_allclose(there.JJ[3:, 3:], np.diag(model.JJ).mean() * np.eye(3))
+    for unknown in (there.JJ[:3, 3:], there.JJ[3:, :3], there.C[3:], there.C[:, 3:]):
+        assert (unknown == 0.0).all()
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, 10.0])
+@SEEDS
+def test_what_a_matrix_lacks_makes_it_convex_and_no_more_than_that(seed: int, shift: float) -> None:
+    A = np.random.default_rng(seed).standard_normal((P, P))
+    H = A @ A.T - shift * np.eye(P)
+    kept, least = H.copy(), float(np.linalg.eigvalsh(H)[0])
+    assert _lack(H) == pytest.approx(max(0.0, -least), abs=1e-12)
+    assert (_lack(H) > 0.0) == (shift > 0.0)
+    np.testing.assert_array_equal(H, kept)
+
+
+def test_a_matrix_that_is_singular_lacks_next_to_nothing() -> None:
+    assert 0.0 <= _lack(np.ones((P, P))) < 1e-12
+    assert _lack(np.zeros((P, P))) == 0.0
+
+
+@pytest.mark.parametrize("bend", [0.0, -3.0], ids=["convex", "not convex"])
+def test_the_next_trial_is_the_minimum_of_the_damped_model(bend: float) -> None:
+    at = linear(0)
+    first = Descent.at(at.start).observe(at.seen(at.start, first=True), at.penalties, 1e-6)
+    assert first.model is not None
+    state = replace(first, model=replace(first.model, C=bend * first.model.JJ), damping=0.1)
+    x, gradient, H, ridge = state.x, first.model.gradient, (1.0 + bend) * first.model.JJ, at.penalties.ridge
+    lacking = max(0.0, -float(np.linalg.eigvalsh(H + np.diag(ridge))[0]))
+    assert (lacking > 1.0) == (bend < 0.0)
+    damped = H + (0.1 * np.diag(first.model.JJ).mean() + lacking) * np.eye(P)
+
+    def model(y: FloatArray) -> tuple[float, FloatArray]:
+        slope = damped @ (y - x)
+        value = float((gradient + 0.5 * slope) @ (y - x) + 0.5 * ridge @ y**2)
+        return value, gradient + slope + ridge * y
+
+    y, _ = generic_minimum(model, x, at.penalties.lam)
+    after = state.observe(replace(at.seen(state.trial), value=np.inf), at.penalties, 0.0)  # fails: damping 0.2
+    np.testing.assert_allclose(state._step(at.penalties).trial, y, atol=1e-6)
+    assert np.linalg.norm(after.trial - x) < np.linalg.norm(y - x)

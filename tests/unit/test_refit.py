@@ -13,17 +13,17 @@ from dagora.algorithms.admm import Consensus, ServerState, SiteState
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
 from dagora.algorithms.network_schedule import NetworkPlan, NetworkSchedule, PaperNetworkSchedule
 from dagora.algorithms.refit import ROUNDS, RefitServer, RefitSite, RefitState
-from dagora.algorithms.reversals import Fitted, Reversals, in_order
+from dagora.algorithms.reversals import Fitted, Reversals, Turn, in_order
 from dagora.arrays import BoolArray, FloatArray
 from dagora.data.moments import Moments
 from dagora.data.sample import Sample
 from dagora.errors import MessageError
-from dagora.federated.message import Message, array, number
+from dagora.federated.message import Message, array
 from dagora.federated.protocol import Estimate, Summand
 from dagora.graphs import is_dag
 from dagora.models.mlp import Fit, MlpModel
 from dagora.models.network import Architecture
-from dagora.solvers.levenberg import Descent
+from dagora.solvers.levenberg import Descent, Quadratic, Seen
 from tests.networks import generic_minimum, jacobian_of, outputs_of
 
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def unread(W: FloatArray) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Quadratic:
+class Parabolas:
     """l_k / w_k = sum of a (theta - t)^2 / 2."""
 
     a: FloatArray
@@ -62,17 +62,17 @@ class QuadraticModel:
 
     def prepare(
         self, data: Moments, rows: float, centre: FloatArray | None, weight: float, metric: FloatArray
-    ) -> Quadratic:
-        return Quadratic(np.abs(data.covariance) + 0.5, data.covariance + np.outer(data.mean, data.mean), metric)
+    ) -> Parabolas:
+        return Parabolas(np.abs(data.covariance) + 0.5, data.covariance + np.outer(data.mean, data.mean), metric)
 
-    def prox(self, problem: Quadratic, centre: FloatArray, rho: float) -> tuple[FloatArray, Quadratic]:
+    def prox(self, problem: Parabolas, centre: FloatArray, rho: float) -> tuple[FloatArray, Parabolas]:
         D = rho * problem.metric
         return (problem.a * problem.t + D * centre) / (problem.a + D), problem
 
-    def curvature(self, problem: Quadratic) -> FloatArray:
+    def curvature(self, problem: Parabolas) -> FloatArray:
         return problem.a
 
-    def measured(self, problem: Quadratic, metric: FloatArray) -> Quadratic:
+    def measured(self, problem: Parabolas, metric: FloatArray) -> Parabolas:
         return replace(problem, metric=metric)
 
 
@@ -302,8 +302,8 @@ def question(architecture: Architecture) -> dict[str, Any]:
     ids=[
         "unknown variable", "negative variable", "half a variable", "no variable", "too few variables", "no networks",
         "short networks", "too many networks", "one row", "no numbers", "too many inputs", "inputs of one", "text",
-        "whole numbers", "text for products", "one for all products", "too many products", "products in a column", "truth values",
-        "phase",
+        "whole numbers", "text for products", "one for all products", "too many products", "products in a column",
+        "truth values", "phase",
     ],
 )  # fmt: skip
 def test_a_fit_that_makes_no_sense_is_refused(wrong: Message) -> None:
@@ -504,8 +504,18 @@ def test_noise_variances_are_what_the_functions_leave() -> None:
 # Edges turned around
 
 
-@pytest.mark.parametrize("curve", [lambda x: 2.0 * np.tanh(2.0 * x), lambda x: x + x**2], ids=["tanh", "square"])
-def test_an_edge_that_was_fitted_backwards_is_turned_round(curve: Callable[[FloatArray], FloatArray]) -> None:
+@pytest.mark.parametrize(
+    ("curve", "close"),
+    [
+        (lambda x: 2.0 * np.tanh(2.0 * x), 0.02),
+        # J'J of before the turn is far from that of a parabola: the rounds are over when 4 percent are left to gain.
+        (lambda x: x + x**2, 0.05),
+    ],
+    ids=["tanh", "square"],
+)
+def test_an_edge_that_was_fitted_backwards_is_turned_round(
+    curve: Callable[[FloatArray], FloatArray], close: float
+) -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal(240)
     X = np.column_stack([x, curve(x) + 0.4 * rng.standard_normal(240)])
@@ -517,7 +527,7 @@ def test_an_edge_that_was_fitted_backwards_is_turned_round(curve: Callable[[Floa
     np.testing.assert_array_equal(found.edges, forwards)
     right = Refit([X], forwards)
     best = float(right.server.estimate(right.passes()[-1]).extras["objective"])
-    assert float(found.extras["objective"]) == pytest.approx(best, rel=0.02)
+    assert float(found.extras["objective"]) == pytest.approx(best, rel=close)
     assert best < 0.9 * float(as_it_was.extras["objective"])
 
 
@@ -540,6 +550,61 @@ def test_edges_that_are_right_stay() -> None:
     assert any(state.stage == "reversals" for state in seen)
     assert not any(state.stage == "settle" for state in seen)  # nothing was turned
     np.testing.assert_array_equal(at.server.estimate(seen[-1]).edges, np.eye(3, k=1, dtype=bool))
+
+
+def test_no_turn_is_tried_twice_among_the_same_parents() -> None:
+    at = Refit([chain()], FORWARDS[::-1, ::-1], searches=4)
+    state, tried = at.first, []
+    while (message := at.server.broadcast(state)) is not None:
+        total = added([at.site.local_update(own, message)[1] for own in at.states])
+        before, state = state, at.server.global_update(state, total)
+        if (state.stage, state.rounds) != ("reversals", 0):
+            continue
+        new = state.turns - before.turns
+        assert [own.variable for own in state.trying[::2]] == [turn.target for turn in sorted(new)]
+        assert [own.variable for own in state.trying[1::2]] == [turn.source for turn in sorted(new)]
+        tried.append(new)
+        # The same once more, with all turns but one tried already; and with all.
+        first = min(new)
+        one_left = at.server.global_update(replace(before, turns=state.turns - {first}), total)
+        assert [own.variable for own in one_left.trying] == [first.target, first.source]
+        assert one_left.turns == state.turns
+        assert at.server.global_update(replace(before, turns=state.turns), total).stage == "graph"
+    assert len(tried) >= 2
+    assert all(new for new in tried)
+    assert all(not one & other for one, other in itertools.combinations(tried, 2))
+
+
+def test_a_turn_is_another_among_other_strong_parents() -> None:
+    architecture = Architecture(3, (2,))
+    theta = 10.0 * architecture.start(1)
+    search = Reversals(architecture, architecture.start(0))
+    in_a_row, all_ahead = (in_order(architecture, theta, graph) for graph in (np.eye(3, k=1, dtype=bool), FORWARDS))
+    assert search.turns(in_a_row) == (Turn(0, 1, ((), (0,))), Turn(1, 2, ((0,), (1,))))
+    assert search.turns(all_ahead) == (
+        Turn(0, 1, ((), (0,))), Turn(0, 2, ((), (0, 1))), Turn(1, 2, ((0,), (0, 1)))
+    )  # fmt: skip
+    weak = theta.copy()
+    architecture.first_layer(weak)[2, :, 0] *= 1e-3
+    assert search.turns(in_order(architecture, weak, FORWARDS)) == search.turns(in_a_row)
+
+
+def test_a_network_with_other_inputs_goes_on_with_its_model() -> None:
+    architecture, rng = Architecture(3, (2,)), np.random.default_rng(0)
+    both, one = np.array([True, True, False]), np.array([True, False, False])
+    new = Fitted.at(architecture, 2, rng.standard_normal(architecture.size), both)
+    assert new.descent.lacks_model
+    using = architecture.using(both)
+    A = rng.standard_normal((30, int(using.sum())))
+    seen = Seen(1.0, rng.standard_normal(architecture.size) * using, using, A.T @ A)
+    model = Quadratic.at(seen)
+    fewer = replace(new, descent=replace(new.descent, model=model)).allowing(architecture, one)
+    assert not fewer.descent.lacks_model
+    assert fewer.descent.prior is model
+    assert (fewer.variable, fewer.descent.value) == (2, np.inf)
+    np.testing.assert_array_equal(fewer.descent.x, new.descent.x * architecture.using(one))
+    np.testing.assert_array_equal(fewer.used, one)
+    np.testing.assert_array_equal(fewer.allowed, one)
 
 
 def fitted(architecture: Architecture, variable: int, parents: BoolArray, value: float) -> Fitted:

@@ -27,6 +27,7 @@ STYLES = {
     "MLP-Averaging": ("#CC79A7", "v", "--"),
     "MLP-Best": ("#E69F00", "D", "--"),
     "MLP, pooled (default)": ("#000000", "*", "-."),
+    "NOTEARS-MLP, pooled": ("#000000", "*", "-."),
 }
 _OTHERS = (("#882255", "<", "-"), ("#44AA99", ">", "-"), ("#999933", "h", "-"))
 _AXES = {"d": "number of variables", "n": "number of rows", "sites": "number of sites"}

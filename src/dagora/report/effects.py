@@ -1,6 +1,6 @@
 """Curves of a nonlinear network: one panel an edge, what is expected of the target as the source changes."""
 
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 
 import matplotlib
@@ -17,7 +17,8 @@ _COLUMNS = 4
 def draw_effects(result: Result, path: str | Path) -> int:
     """Write a PNG, PDF or SVG of the edges' curves, the strongest first; how many edges there was no room for.
 
-    A curve runs over two standard deviations of its source to either side, other parents at their means.
+    A curve runs over two standard deviations of its source to either side, other parents at their means.  Panels of
+    one target have the same vertical range, so that a parent that matters little looks so.
     """
     from matplotlib.figure import Figure
 
@@ -29,8 +30,15 @@ def draw_effects(result: Result, path: str | Path) -> int:
     rows = ceil(len(shown) / columns)
     figure = Figure(figsize=(2.3 * columns, 1.9 * rows), dpi=150, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for panel, (source, target, _) in zip(panels, shown, strict=False):
-        effect = result.effect(source, target)
+    effects = [result.effect(source, target) for source, target, _ in shown]
+    ranges: dict[str, tuple[float, float]] = {}
+    for (_, target, _), effect in zip(shown, effects, strict=True):
+        lowest, highest = ranges.get(target, (inf, -inf))
+        ranges[target] = min(lowest, float(effect.expected.min())), max(highest, float(effect.expected.max()))
+    for panel, (source, target, _), effect in zip(panels, shown, effects, strict=False):
+        lowest, highest = ranges[target]
+        margin = 0.05 * (highest - lowest)
+        panel.set_ylim(lowest - margin, highest + margin)
         panel.plot(effect.values, effect.expected, color="#0072B2", linewidth=1.5)
         panel.set_xlabel(source, fontsize=8)
         panel.set_ylabel(f"expected {target}", fontsize=8)
