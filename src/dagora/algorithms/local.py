@@ -63,13 +63,8 @@ class LocalState:
     total: Total | None = None
 
 
-@dataclass(frozen=True)
-class LocalServer:
-    """Combines graphs by `voting` (on classes, if the learner gives such), or by averaging weights."""
-
-    voting: bool
-    classes: bool
-    threshold: float | FloatArray
+class OneQuestion:
+    """The part of a server that asks sites to learn, once."""
 
     def init(self) -> LocalState:
         """Nothing asked yet."""
@@ -86,6 +81,15 @@ class LocalServer:
     def progress(self, state: LocalState) -> Mapping[str, float]:
         """One round is all."""
         return {"done": 1.0}
+
+
+@dataclass(frozen=True)
+class LocalServer(OneQuestion):
+    """Combines graphs by `voting` (on classes, if the learner gives such), or by averaging weights."""
+
+    voting: bool
+    classes: bool
+    threshold: float | FloatArray
 
     def estimate(self, state: LocalState) -> Estimate:
         """More than half of the votes, or mean weights above the threshold."""

@@ -4,16 +4,16 @@
 2. the site solves, and answers with the equivalent adjacency, how close to a DAG it is, and the objective
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from dagora.algorithms.local import LocalState
+from dagora.algorithms.local import LocalState, OneQuestion
 from dagora.arrays import FloatArray
 from dagora.data.sample import Sample
 from dagora.federated.message import Message
-from dagora.federated.protocol import Estimate, Summand, Total
+from dagora.federated.protocol import Estimate, Summand
 from dagora.learners.notears_mlp import H_TOLERANCE, Solved
 
 
@@ -38,26 +38,10 @@ class PooledSite:
 
 
 @dataclass(frozen=True)
-class PooledServer:
+class PooledServer(OneQuestion):
     """Weights above the threshold are edges."""
 
     threshold: float
-
-    def init(self) -> LocalState:
-        """Nothing asked yet."""
-        return LocalState()
-
-    def broadcast(self, state: LocalState) -> Message | None:
-        """One question."""
-        return {"phase": "learn"} if state.total is None else None
-
-    def global_update(self, state: LocalState, total: Total) -> LocalState:
-        """Keep the answer."""
-        return replace(state, total=total)
-
-    def progress(self, state: LocalState) -> Mapping[str, float]:
-        """One round is all."""
-        return {"done": 1.0}
 
     def estimate(self, state: LocalState) -> Estimate:
         """The graph; no functions, for those of a solver that only tends to a DAG depend on more than the parents."""
