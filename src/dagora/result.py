@@ -117,7 +117,7 @@ class Result:
         if not self.adjacency[i, j]:
             raise InputError(f"there is no edge {source!r} -> {target!r}; see edges()")
         centre, reach = functions.centre[i], 2.0 * functions.scale[i]
-        at = np.linspace(centre - reach, centre + reach, 101) if values is None else np.asarray(values, np.float64)
+        at = np.linspace(centre - reach, centre + reach, 101) if values is None else _finite_list(values)
         rows = np.tile(functions.centre, (len(at), 1))
         rows[:, i] = at
         return Effect(at, functions.predict(rows)[:, j])
@@ -200,3 +200,13 @@ class Result:
         # JSON has no infinity: what is not known yet in a round becomes null.
         json.dump(plain(self.summary()), out, indent=2, allow_nan=False)
         out.write("\n")
+
+
+def _finite_list(values: Sequence[float] | FloatArray) -> FloatArray:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or found.size == 0 or not np.isfinite(found).all():
+        raise InputError("values: must be a list of finite numbers")
+    return found

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import dagora
-from dagora.algorithms import networks
 from dagora.arrays import FloatArray
 from dagora.errors import InputError
 from dagora.graphs import is_dag
@@ -109,7 +108,7 @@ def test_the_papers_preset_is_for_one_place_only(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match=r"^preset: 'paper' gives no figures for model 'masked'") as told:
         dagora.learn(sites_of(0), model="masked", preset="paper")
     assert "\n" not in str(told.value)
-    monkeypatch.setattr(networks.mcsl, "solve", partial(mcsl.solve, outer=7, steps=150))
+    monkeypatch.setattr(mcsl, "solve", partial(mcsl.solve, outer=7, steps=150))
     result = dagora.learn(sites_of(0), model="masked", preset="paper", method="pooled", hidden=4)
     assert is_dag(result.adjacency)
     assert result.adjacency.any()

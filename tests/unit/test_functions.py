@@ -83,11 +83,11 @@ def test_curves_are_a_sum_over_functions_about_their_means() -> None:
     means, coefficients = rng.standard_normal(2 * FUNCTIONS), rng.standard_normal((2 * FUNCTIONS, 2))
     curves = Curves(basis, means, coefficients)
     assert (curves.centre is basis.centre, curves.scale is basis.scale) == (True, True)
-    expected = np.stack(
-        [basis.centre[j] + sum(c * (f - m) for c, f, m in zip(coefficients[:, j], basis.expand(X).T, means, strict=True))
-         for j in range(2)], axis=1
-    )  # fmt: skip
-    np.testing.assert_allclose(curves.predict(X), expected, atol=1e-12)
+    for j, found in enumerate(curves.predict(X).T):
+        expected = np.full(len(X), basis.centre[j])
+        for own, values, mean in zip(coefficients[:, j], basis.expand(X).T, means, strict=True):
+            expected += own * (values - mean)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("hidden", [(3,), (3, 2)], ids=str)
@@ -203,7 +203,7 @@ def test_rows_that_do_not_fit_are_refused(model: str) -> None:
     X, result = rows(), learned(model)
     missing = X.copy()
     missing[5, 1] = np.nan
-    for wrong in (X[:, :3], np.column_stack([X, X[:, 0]]), X[0], missing, np.where(X == X[0, 0], np.inf, X)):
+    for wrong in (X[:, :3], np.column_stack([X, X[:, 0]]), X[0], missing, np.full_like(X, np.inf)):
         refused(result.predict, wrong)
     assert "'b'" in refused(result.predict, table(X, ("a", "c", "d")))
 
@@ -250,3 +250,9 @@ def test_curves_of_learned_networks_are_drawn(tmp_path: Path) -> None:
 def test_without_edges_there_is_nothing_to_draw(tmp_path: Path) -> None:
     assert "no edges" in refused(draw_effects, with_edges(0), tmp_path / "curves.png")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("values", [1.0, [], [[1.0, 2.0]], ["x"], [np.nan], [np.inf]], ids=str)
+def test_effects_at_values_that_are_no_list_of_numbers_are_refused(values: Any) -> None:
+    source, target, _ = learned("additive").edges()[0]
+    assert refused(learned("additive").effect, source, target, values) == "values: must be a list of finite numbers"

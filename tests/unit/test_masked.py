@@ -1,6 +1,7 @@
 """Networks behind masks: derivatives against autodiff, steps against generic optimisers, and how masks are drawn."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.sample import Sample
 from dagora.learners import mcsl
+from dagora.learners.notears_mlp import Solved
 from dagora.models.masked import Masked, MaskedFit, MaskedModel, MaskedSlopes, Masking
 from dagora.models.network import Architecture
 from dagora.solvers.mask_step import mask, mask_step
 from tests.networks import forward, generic_minimum
 
 D, N, DRAWS = 3, 7, 4
+ROUND = 30  # on the way from warm to cold
 HIDDEN = pytest.mark.parametrize("hidden", [(3,), (3, 2)], ids=str)
 SEEDS = pytest.mark.parametrize("seed", range(3))
 
@@ -48,17 +51,19 @@ class Setting:
         self.model = MaskedModel(self.architecture, self.theta, masking=self.masking)
         self.rows, self.weight = 2.0 * n, 0.5
         self.metric = rng.uniform(0.5, 2.0, (D, 1)) * np.ones((D, self.size + D))
-        self.centre = self.theta + 0.3 * rng.standard_normal(self.theta.shape) * self.free
+        self.centre = self.theta + 0.3 * rng.standard_normal(self.theta.shape)  # also of what is not free: no pull
 
     def problem(self) -> MaskedFit:
         moments = Moments.of_rows(self.X)
         data = Sample(moments.n, moments.mean, moments.scatter, self.X)
-        return self.model.prepare(data, self.rows, None, self.weight, self.metric)
+        before = self.model.prepare(data, self.rows, None, self.weight, self.metric)
+        assert before.count == 0
+        return replace(before, count=ROUND)
 
     def noise(self, count: int) -> Tensor:
         return torch.tensor(self.masking.noise(count, D))
 
-    def jacobian(self, theta: FloatArray, count: int = 0) -> FloatArray:
+    def jacobian(self, theta: FloatArray, count: int = ROUND) -> FloatArray:
         """(d, draws n, size + d)."""
         X, noise, tau = torch.tensor(self.X), self.noise(count), self.masking.temperature(count)
         found = [
@@ -68,13 +73,13 @@ class Setting:
         jacobian: FloatArray = torch.stack(found).numpy()
         return jacobian
 
-    def values(self, theta: FloatArray, count: int = 0) -> FloatArray:
+    def values(self, theta: FloatArray, count: int = ROUND) -> FloatArray:
         X, noise, tau = torch.tensor(self.X), self.noise(count), self.masking.temperature(count)
         found = [outputs(self.hidden, torch.tensor(theta[j]), j, X, noise, tau) for j in range(D)]
         values: FloatArray = torch.stack(found).numpy()
         return values
 
-    def objective(self, theta: FloatArray, rho: float, count: int = 0) -> tuple[float, FloatArray]:
+    def objective(self, theta: FloatArray, rho: float, count: int = ROUND) -> tuple[float, FloatArray]:
         """The mean loss over draws, and how far theta is from the centre."""
         scale, gap = self.rows * self.weight * DRAWS, theta - self.centre
         residual = self.values(theta, count) - np.tile(self.X.T, (1, DRAWS))
@@ -83,7 +88,7 @@ class Setting:
         return value, gradient * self.free
 
     def slopes(self) -> MaskedSlopes:
-        masked = Masked(self.architecture, torch.tensor(self.X), self.noise(0), self.masking.temperature(0))
+        masked = Masked(self.architecture, torch.tensor(self.X), self.noise(ROUND), self.masking.temperature(ROUND))
         theta = torch.tensor(self.theta)
         return masked.slopes(theta, masked.evaluate(theta)[1])
 
@@ -94,7 +99,7 @@ class Setting:
 @HIDDEN
 def test_outputs_are_those_of_masked_rows_draw_after_draw(hidden: tuple[int, ...]) -> None:
     at = Setting(hidden)
-    masked = Masked(at.architecture, torch.tensor(at.X), at.noise(0), at.masking.temperature(0))
+    masked = Masked(at.architecture, torch.tensor(at.X), at.noise(ROUND), at.masking.temperature(ROUND))
     found, _ = masked.evaluate(torch.tensor(at.theta))
     np.testing.assert_allclose(found.numpy(), at.values(at.theta), atol=1e-12)
 
@@ -191,7 +196,7 @@ def test_many_steps_come_to_the_minimum_of_a_generic_optimiser(hidden: tuple[int
     for _ in range(3):  # the factor of a call is that of its start
         theta, after = model.prox(problem, at.centre, rho)
         assert isinstance(after, MaskedFit)
-        problem = replace(after, count=0)  # the same masks again
+        problem = replace(after, count=ROUND)  # the same masks again
     _, least = generic_minimum(lambda x: at.objective(x, rho), at.theta, free=at.free > 0.0)
     value, gradient = at.objective(theta, rho)
     assert value == pytest.approx(least, rel=1e-6)
@@ -226,8 +231,8 @@ class Masks:
             U[self.off] = x
             return min(self.objective(U, lam, mu), 1e6)
 
-        options = {"maxiter": 5000, "maxfev": 10**6, "ftol": 1e-12, "xtol": 1e-9}
-        found = scipy.optimize.minimize(flat, start[self.off], method="Powell", options=options)
+        options: Any = {"maxiter": 5000, "maxfev": 10**6, "ftol": 1e-12, "xtol": 1e-9}
+        found: Any = scipy.optimize.minimize(flat, start[self.off], method="Powell", options=options)
         return float(found.fun)
 
 
@@ -332,7 +337,7 @@ def test_the_lagrangians_minimum_finds_an_obvious_edge_and_equal_seeds_give_equa
     X = X - X.mean(axis=0)
     architecture = Architecture(2, (4,))
 
-    def solved(seed: int) -> mcsl.Solved:
+    def solved(seed: int) -> Solved:
         start = start_masked(architecture, 0)
         return mcsl.solve(X, architecture, start, 0.01, 0.01, seed=seed, outer=7, steps=150)
 
