@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
+from dagora.algorithms.network_data import check_centre, check_rows, check_scale
 from dagora.algorithms.presets import Options, build, build_private
+from dagora.data.moments import Moments
 from dagora.data.rows import Rows
 from dagora.data.sample import Sample
 from dagora.data.summary import check_together, summarise
@@ -24,6 +28,7 @@ class Assembly:
     protection: Aggregation
     data: dict[str, Any]
     rows: dict[str, int]
+    warnings: tuple[str, ...] = ()
 
 
 def assemble(
@@ -50,10 +55,23 @@ def assemble(
         raise InputError(
             f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
         )
+    warnings: tuple[str, ...] = ()
+    if options.networks and pooled is not None and options.method not in ("voting", "average"):
+        warnings = _check_for_networks(options, names, pooled)
     if options.networks:
         data = {site: Sample.read(chunks) for site, chunks in data.items()}
     protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
     algorithm: Algorithm[Any, Any, Any] = build(options, names)
     if isinstance(protection, Gaussian) and options.method == "covariance":
         algorithm = build_private(options, names, protection.multiplier)
-    return Assembly(algorithm, protection, data, rows)
+    return Assembly(algorithm, protection, data, rows, warnings)
+
+
+def _check_for_networks(options: Options, names: tuple[str, ...], pooled: Moments) -> tuple[str, ...]:
+    """The default preset's server checks by itself; the paper's sees no variances."""
+    check_rows(pooled.n)
+    variances = np.diag(pooled.covariance)
+    if options.preset == "default":
+        return ()
+    known = check_scale(names, variances)
+    return known if options.method == "pooled" else known + check_centre(names, pooled.mean, variances)

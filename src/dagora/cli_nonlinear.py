@@ -17,7 +17,7 @@ Hidden = Annotated[
     str | None, typer.Option(help="mlp, masked: units of each hidden layer, such as 10 (the default) or 20,10.")
 ]
 Ridge = Annotated[float | None, typer.Option(help="mlp, masked: weight of the squared weights (0.01).")]
-Seed = Annotated[int | None, typer.Option(help="mlp, masked: of the networks' random start (0).")]
+Seed = Annotated[int | None, typer.Option(help="mlp, masked: of the random start and of masks (0).")]
 Device = Annotated[str | None, typer.Option(help="mlp, masked: a torch device, such as cpu (default) or cuda.")]
 Effects = Annotated[Path | None, typer.Option(help="additive, mlp, masked: a PNG, PDF or SVG of each edge's curve.")]
 
@@ -42,6 +42,8 @@ def check_effects(model: str, method: str, preset: str, path: Path | None) -> No
         raise InputError("effects: voting, average and the paper's preset keep no functions; leave it out")
     if path.suffix.lower() not in DRAWINGS:
         raise InputError(f"effects: name a file that ends with {', '.join(DRAWINGS)}")
+    if path.is_dir():
+        raise InputError(f"effects: {str(path)!r} is a folder; name a file")
 
 
 def draw_curves(result: Result, path: Path | None) -> None:

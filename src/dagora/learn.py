@@ -130,7 +130,8 @@ def learn(
     estimate = outcome.estimate
     d = len(names) // (options.past + 1)  # below the first d rows, weights of the past: no cycles there
     adjacency, removed = break_cycles(estimate.edges[:d], estimate.strength[:d])
-    for text in estimate.warnings:
+    told = assembly.warnings + estimate.warnings
+    for text in told:
         warnings.warn(text, ConvergenceWarning, stacklevel=2)
     settings = options.settings | {"aggregation": aggregation, "version": __version__}
     if isinstance(protection, Gaussian):
@@ -147,7 +148,7 @@ def learn(
         # Exact counts are not noisy: under differential privacy they stay untold.
         site_rows={} if privacy else assembly.rows,
         sites=tuple(assembly.rows),
-        warnings=estimate.warnings,
+        warnings=told,
         removed=tuple(removed),
         extras=estimate.extras,
         identified=estimate.cpdag,

@@ -125,8 +125,8 @@ class Result:
     def _fitted(self) -> Functions:
         if self.functions is None:
             raise InputError(
-                "this result has no fitted functions; learn with model 'additive' (method 'covariance'), or 'mlp' or "
-                "'masked' (method 'admm'), preset 'default'"
+                "this result has no fitted functions; learn with model 'additive' (methods 'covariance', 'pooled'), "
+                "'mlp' or 'masked' (methods 'admm', 'pooled') and preset 'default'"
             )
         return self.functions
 

@@ -144,6 +144,9 @@ class AdmmSite(Generic[Problem]):
         weight = state.data.n / rows if self.consensus.by_rows else 1.0 / sites
         centre = array(message, "mean") if self.consensus.global_mean else None
         metric = array(message, "metric")
+        fits = centre is None or centre.shape == state.data.mean.shape
+        if not (fits and rows >= state.data.n and sites >= 1.0 and bool((metric > 0.0).all())):
+            raise MessageError("message refused: no run that this site is part of has such rows, sites, mean or metric")
         problem = self.model.prepare(state.data, rows, centre, weight, metric)
         return replace(state, weight=weight, metric=metric, problem=problem)
 
@@ -153,6 +156,9 @@ class AdmmSite(Generic[Problem]):
         m, keep = len(state.positions), int(number(message, "keep"))
         if not 0 <= keep <= len(mix) <= m:
             raise MessageError("message refused: it mixes more rounds than this site has taken part in")
+        known = m == 0 or W.shape == state.positions[-1].shape
+        if not (known and bool(np.isfinite(W).all()) and 0.0 < rho < np.inf):
+            raise MessageError("message refused: its parameters or penalty are none of this algorithm")
         u = np.zeros_like(W)
         if len(mix) > 0:  # line 7, Eq. 7: u_k <- B_k + u_k - W
             for share, position in zip(mix / state.weight, state.positions[m - len(mix) :], strict=True):

@@ -11,7 +11,9 @@ from dagora.models.network import Architecture
 from dagora.solvers.mask_step import mask, mask_step
 from dagora.solvers.path import path_ended, path_penalty
 
-_FLOOR = 30.0  # of a logit's curvature, relative to their mean: masks that have closed move slowly, and may open again
+# Of a logit's curvature: relative to their mean, so that masks that have closed move slowly and may open again; and to
+# the variables' mean variance, for where nothing depends on any mask the mean is zero.
+_FLOOR, _LEAST = 30.0, 1e-3
 
 
 def start_masked(architecture: Architecture, seed: int) -> FloatArray:
@@ -46,7 +48,8 @@ class MaskedSchedule(NetworkSchedule):
         size, off = self.architecture.size, ~np.eye(self.architecture.d, dtype=bool)
         networks, plan = super().measure(plan, curvature[:, :size], variances)
         logits = curvature[:, size:]
-        return np.concatenate([networks, np.maximum(logits, _FLOOR * logits[off].mean())], axis=1), plan
+        floor = max(_FLOOR * float(logits[off].mean()), _LEAST * float(np.exp(np.log(variances).mean())))
+        return np.concatenate([networks, np.maximum(logits, floor)], axis=1), plan
 
     def ended(self, plan: NetworkPlan, W: FloatArray) -> bool:
         """Whether the edges that are more likely than not have no cycle left."""

@@ -43,7 +43,8 @@ class MeasuredSite(AdmmSite[Problem]):
             assert state.problem is not None
             return state, {"curvature": self.model.curvature(state.problem)}
         if state.problem is not None and "metric" in message:
-            if array(message, "metric").shape != array(message, "W").shape:
+            metric = array(message, "metric")
+            if metric.shape != array(message, "W").shape or not (metric > 0.0).all():
                 raise MessageError("message refused: its metric does not fit its parameters")
             state = self._remeasured(state, state.problem, array(message, "metric"), array(message, "W"))
         return super().local_update(state, message)

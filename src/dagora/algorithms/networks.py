@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.masked_schedule import MaskedSchedule, start_masked
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
+from dagora.algorithms.network_data import FEWEST_ROWS
 from dagora.algorithms.network_schedule import NetworkSchedule, PaperNetworkSchedule
 from dagora.algorithms.pooled_networks import PooledServer, PooledSite
 from dagora.algorithms.refit import SEARCHES, MaskedRefitServer, RefitServer, RefitSite
@@ -49,7 +51,7 @@ def build(
     *,
     hidden: Sequence[int],
     seed: int,
-    device: str,
+    device: str = "cpu",
     threshold: float,
     **chosen: Any,
 ) -> Algorithm[Sample, Any, Any]:
@@ -124,7 +126,10 @@ def read_norms(theta: FloatArray, architecture: Architecture, threshold: float) 
 
 
 def alone(algorithm: Algorithm[Sample, Any, Any], data: Sample) -> Learned:
-    """What the algorithm finds with one site."""
+    """What the algorithm finds with one site; nothing where rows are too few, or a column does not vary."""
+    if data.n < FEWEST_ROWS or not (np.diag(data.scatter) > 0.0).all():
+        none = np.zeros_like(data.scatter)
+        return Learned(none, none != 0.0)
     site, server = algorithm.site.init(data), algorithm.server.init()
     while (message := algorithm.server.broadcast(server)) is not None:
         site, summand = algorithm.site.local_update(site, message)

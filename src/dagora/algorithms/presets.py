@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,14 @@ ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
 ADDITIVE_DEFAULTS = {"penalty": 1.0, "score": "similar"}
 ADDITIVE_METHODS = ("covariance", "voting", "pooled")
 NETWORK_SHAPE = {"hidden": (10,), "seed": 0, "device": "cpu"}
-NETWORK_PUBLISHED = {"lam": 0.01, "ridge": 0.01, "threshold": 0.3, **NETWORK_SHAPE}  # of NOTEARS-MLP's public code
-NETWORK_DEFAULTS = NETWORK_PUBLISHED | {"threshold": 0.5, "polish": True}
+NETWORK_DEFAULTS = {"lam": 0.01, "ridge": 0.01, "threshold": 0.5, "polish": True, **NETWORK_SHAPE}
+NETWORK_PUBLISHED = {"lam": 0.01, "ridge": 0.01, "threshold": 0.3, "hidden": (10,), "seed": 0}  # NOTEARS-MLP's code
 NETWORK_PAPER = {"lam": 0.001, "threshold": 0.3, **NETWORK_SHAPE}  # Appendix B; it has no ridge
-MASKED_DEFAULTS = {"lam": 0.01, "ridge": 0.01, "threshold": 0.5, **NETWORK_SHAPE}  # edges are probabilities
+MASKED_DEFAULTS = {"lam": 0.01, "ridge": 0.01, "threshold": 0.5, **NETWORK_SHAPE}  # of a mask, between 0 and 1
+MASKED_PUBLISHED = NETWORK_PUBLISHED | {"threshold": 0.5}
 NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
+MOST_UNITS = 1000  # of a layer: a larger number is a slip
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 
 _NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold", "ridge")
@@ -108,9 +111,9 @@ class Options:
     @property
     def effective(self) -> Mapping[str, Any]:
         """The options that count in this run, with their defaults filled in."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        if isinstance(self.hidden, int):
-            given["hidden"] = (self.hidden,)
+        given = {name: _plain(value) for name, value in asdict(self).items() if value is not None}
+        if self.hidden is not None:
+            given["hidden"] = _as_widths(given["hidden"])
         return {name: given.get(name, default) for name, default in self._defaults().items()}
 
     @property
@@ -142,7 +145,7 @@ class Options:
         if self.additive:
             return ADDITIVE_DEFAULTS
         if self.model == "masked":
-            return MASKED_DEFAULTS
+            return MASKED_PUBLISHED if self.preset == "paper" else MASKED_DEFAULTS
         if self.networks:
             if self.preset == "paper":
                 return NETWORK_PAPER if self.method == "admm" else NETWORK_PUBLISHED
@@ -185,6 +188,8 @@ class Options:
             raise InputError(f"preset: {self.preset!r} does not know model 'additive'; leave it out")
         if self.preset != "default" and (self.model, self.method) == ("masked", "admm"):
             raise InputError(f"preset: {self.preset!r} gives no figures for model 'masked'; leave it out")
+        if self.preset != "default" and self.networks and self.method in ("voting", "average"):
+            raise InputError(f"preset: {self.preset!r} is for methods 'admm' and 'pooled' here; leave it out")
         if self.learner is not None:
             raise InputError(f"learner: model {self.model!r} has its own; leave it out")
 
@@ -199,7 +204,7 @@ class Options:
 
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
-    """The algorithm for these variables; its sites start from moments, or from rows if the model is additive."""
+    """The algorithm for these variables; its sites start from moments, or from rows for curved effects."""
     if options.additive:
         return _additive(options, names)
     if options.networks:
@@ -273,14 +278,18 @@ def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
     for name, value in options.items():
-        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, Real)):
             raise InputError(f"{name}: must be a number")
         if name in ("polish", "intercept") and not isinstance(value, bool):
             raise InputError(f"{name}: must be True or False")
         if name == "hidden" and not _widths(value):
-            raise InputError("hidden: must be the number of units of each hidden layer, such as 10 or (20, 10)")
-        if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InputError("seed: must be a whole number, 0 or more")
+            raise InputError(
+                f"hidden: must be the number of units of each hidden layer, 1 to {MOST_UNITS}, such as 10 or (20, 10)"
+            )
+        if name == "seed" and (
+            isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) < 2**63
+        ):
+            raise InputError("seed: must be a whole number, 0 or more and below 2^63")
         if name == "device" and not isinstance(value, str):
             raise InputError("device: must be the name of a torch device, such as 'cpu' or 'cuda'")
         if name == "lags" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_LAGS):
@@ -295,8 +304,20 @@ def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
             _known("score", value, scores)
 
 
+def _as_widths(hidden: Any) -> Any:
+    """10 or [20, 10] as a tuple of plain numbers; what is neither, as it is, to be refused."""
+    if isinstance(hidden, list | tuple):
+        return tuple(map(_plain, hidden))
+    return (hidden,) if isinstance(hidden, Integral) else hidden
+
+
+def _plain(value: Any) -> Any:
+    """A number or array of numpy's as one of Python's, so that it can be written down."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _widths(hidden: Any) -> bool:
     """Whether these can be the widths of layers."""
-    if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not hidden:
+    if not isinstance(hidden, tuple) or not hidden:
         return False
-    return all(isinstance(units, int) and not isinstance(units, bool) and units > 0 for units in hidden)
+    return all(isinstance(u, Integral) and not isinstance(u, bool) and 0 < int(u) <= MOST_UNITS for u in hidden)

@@ -32,9 +32,10 @@ import numpy as np
 from dagora.algorithms.admm import AnyPlan, ServerState, SiteState
 from dagora.algorithms.covariance import unfolded
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
+from dagora.algorithms.network_data import check_rows, check_scale
 from dagora.algorithms.reversals import Fitted, Reversals, Turn, in_order
 from dagora.arrays import BoolArray, FloatArray
-from dagora.errors import InputError, MessageError
+from dagora.errors import MessageError
 from dagora.federated.message import Message, array
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.graphs import break_cycles, order_of
@@ -67,7 +68,7 @@ class RefitSite:
         d, size, T = self.model.architecture.d, self.model.architecture.size, variables.size
         shapes = variables.shape, products.shape, theta.shape, used.shape
         fit = shapes == ((T,), (T,), (T, size), (T, d)) and bool(np.isfinite(theta).all())
-        if state.problem is None or T == 0 or not fit:
+        if state.problem is None or not 1 <= T <= d * d or not fit:  # turns of all edges at once: d (d - 1) networks
             raise MessageError("message refused: it asks for a fit of networks that this site does not have")
         if not np.isin(variables, np.arange(d)).all():
             raise MessageError("message refused: it asks for a fit of variables that this site does not have")
@@ -89,6 +90,7 @@ class RefitState(Generic[AnyPlan]):
     turns: frozenset[Turn] = frozenset()  # tried already
     norms: FloatArray | None = None  # before the last pass, which is in the graph that they give
     objective: float = np.inf  # the same
+    gain: float = 0.0  # of the networks in the last round, relative to their objective
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,14 @@ class RefitServer(Generic[AnyPlan]):
         if state.stage == "admm":
             admm = self.admm.global_update(state.admm, total)
             if state.admm.variances is None and admm.variances is not None:
-                self._check_scale(admm.variances)
+                check_rows(admm.rows)
+                check_scale(self.names, admm.variances)
             state = replace(state, admm=admm)
             if not admm.plan.done:
                 return state
             return self._first(state)
-        state = replace(state, trying=self._step(state, total), rounds=state.rounds + 1)
+        trying = self._step(state, total)
+        state = replace(state, trying=trying, rounds=state.rounds + 1, gain=_gain(state.trying, trying))
         if state.stage == "reversals" and state.rounds == FIRST_LOOK:
             state = replace(state, trying=self._search.promising(state.networks, state.trying))
         if state.rounds < ROUNDS[state.stage] and not all(fitted.descent.ended for fitted in state.trying):
@@ -205,7 +209,9 @@ class RefitServer(Generic[AnyPlan]):
         if state.stage == "admm":
             before = self.admm.progress(state.admm)
             return {**before, "done": 0.6 * before["done"]}
-        known = {"done": 1.0} if state.stage == "done" else {"done": _SHARE[state.stage]}
+        search = 1.0 - 0.5**state.searches  # how many there will be is not known
+        done = {"order": 0.6, "graph": 0.95, "done": 1.0}.get(state.stage, 0.6 + 0.35 * search)
+        known = {"done": done}
         networks = state.trying if state.stage == "order" and state.rounds > 0 else state.networks
         return known | ({"objective": sum(fitted.descent.value for fitted in networks)} if networks else {})
 
@@ -224,21 +230,12 @@ class RefitServer(Generic[AnyPlan]):
             state.norms, state.norms > self.threshold, state.norms, self._warnings(state), extras, functions=functions
         )
 
-    def _check_scale(self, variances: FloatArray) -> None:
-        """Networks start from weights of order one: on values of thousands no unit of theirs would move."""
-        if wild := self._wild(variances, _TOO_FAR):
-            raise InputError(f"columns {wild}: deviations too far from 1 for networks; standardise or rescale them")
-
     def _warnings(self, state: RefitState[AnyPlan]) -> tuple[str, ...]:
-        """The l1 penalty and the threshold take columns to vary by about one."""
         assert state.admm.variances is not None
-        wild = self._wild(state.admm.variances, _FAR)
-        return (f"columns {wild}: deviations far from 1, where networks do worse; rescale them",) if wild else ()
-
-    def _wild(self, variances: FloatArray, magnitudes: float) -> str:
-        """Names of columns whose deviation is so many powers of ten from 1."""
-        off = np.abs(np.log10(variances)) > 2.0 * magnitudes
-        return ", ".join(repr(name) for name, far in zip(self.names, off, strict=True) if far)
+        known = check_scale(self.names, state.admm.variances)
+        if state.gain > _UNFINISHED:
+            known += (f"the networks still gained {100 * state.gain:.1g}% in their last round; try another seed",)
+        return known
 
 
 @dataclass(frozen=True)
@@ -252,6 +249,17 @@ class MaskedRefitServer(RefitServer[AnyPlan]):
         state = replace(state, norms=estimate.weights)
         return self._begin(state, "graph", in_order(self.architecture, theta, graph))
 
+    def estimate(self, state: RefitState[AnyPlan]) -> Estimate:
+        """The mask, less edges that the fitted networks make nothing of: a mask may be open before a dead unit."""
+        found = super().estimate(state)
+        alive = self.architecture.norms(np.stack([fitted.descent.x for fitted in state.networks])) > _DEAD
+        return replace(found, edges=found.edges & alive)
 
-_FAR, _TOO_FAR = 2.0, 4.0  # powers of ten
-_SHARE = {"order": 0.65, "reversals": 0.75, "settle": 0.85, "graph": 0.95}
+
+_UNFINISHED = 1e-3  # of the objective
+_DEAD = 1e-2  # norm of weights
+
+
+def _gain(before: tuple[Fitted, ...], after: tuple[Fitted, ...]) -> float:
+    earlier, value = (sum(fitted.descent.value for fitted in networks) for networks in (before, after))
+    return (earlier - value) / value if np.isfinite(earlier) else 0.0

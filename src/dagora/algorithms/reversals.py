@@ -17,8 +17,9 @@ from dagora.models.network import Architecture
 from dagora.solvers.levenberg import Descent, Quadratic
 
 _STRONG = 0.2  # norm of an edge that is worth a try
-_FAR = 0.05  # relative to the objective of the two variables: farther off after the first rounds, a turn will not gain
-_GAIN = 1e-3  # the same: smaller gains are not worth a turn
+# Relative to the objective of the two variables: a turn that is so far off after the first rounds will not gain; and
+# smaller gains than this are not worth one.
+_HOPELESS, _GAIN = 0.05, 1e-3
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Reversals:
         kept = []
         for pair in zip(tried[::2], tried[1::2], strict=True):
             before = sum(networks[fitted.variable].descent.value for fitted in pair)
-            off = sum(fitted.descent.value for fitted in pair) > (1.0 + _FAR) * before
+            off = sum(fitted.descent.value for fitted in pair) > (1.0 + _HOPELESS) * before
             kept += [replace(fitted, descent=replace(fitted.descent, ended=True)) if off else fitted for fitted in pair]
         return tuple(kept)
 

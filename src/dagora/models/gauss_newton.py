@@ -123,5 +123,7 @@ def _cholesky(matrices: Tensor) -> Tensor:
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(matrices)
     if bool(failed.any()):
-        raise NumericalError("a Gauss-Newton step has no solution; standardise the columns")
+        raise NumericalError(
+            "the equations of a Gauss-Newton step cannot be solved; rescale the columns, or try another seed or penalty"
+        )
     return factor

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 import dagora
+from dagora.algorithms.presets import NETWORK_DEFAULTS
 from dagora.arrays import FloatArray, IntArray
 from dagora.experiments.methods import method
 from dagora.experiments.trial import Outcome, Trial
 from dagora.metrics import evaluate
 
-THRESHOLD = 0.5  # of the default preset
+THRESHOLD: Any = NETWORK_DEFAULTS["threshold"]
 
 
 @method("MLP-ADMM (paper)")
@@ -86,7 +87,7 @@ def _pooled(trial: Trial, preset: str) -> Outcome:
 
     def learn() -> Outcome:
         result = dagora.learn([rows], model="mlp", method="pooled", preset=preset)
-        return Outcome(result.adjacency, result.seconds)
+        return Outcome(_outcome(result).graph, result.seconds)
 
     found: Outcome = trial.once(("pooled networks", preset, len(rows)), learn)
     return found
