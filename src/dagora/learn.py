@@ -71,7 +71,7 @@ def learn(
         "additive": a sum of curves, one a parent; with methods "covariance" (two rounds), "voting" and "pooled".  A
         weight is the standard deviation of an effect.
         "mlp": a neural network for each variable; "admm", "voting", "average", "pooled".  A weight is the norm of the
-        first layer's weights.  "masked": the same behind a mask of edges; a weight is an edge's probability.
+        first layer's weights.  "masked": the same behind a mask of edges; a weight says how open it is, 0 to 1.
         Or "dynamic": time series, effects within a time step and from `lags` steps before
         (docs/time-series.md); data is then a list of arrays, one a series, or a long table.
     method: "admm" (federated; paper, Section 5), "covariance" (one total, then a learner; paper, Section 4),
@@ -91,14 +91,15 @@ def learn(
     Options of some methods and learners; None for the default, and refused where they would do nothing:
 
     lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
-        0.002 with score "likelihood"; 0.01 for models "mlp" (paper's preset 0.001) and "masked".
-    threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3; 0.5 for models "mlp" and "masked".
+        0.002 with score "likelihood"; 0.01 for models "mlp" (ADMM in the paper's preset 0.001) and "masked".
+    threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3; 0.5 for models "mlp" (paper's preset 0.3)
+        and "masked".
     score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem; for model "additive"
         also "similar" (about equal), its default.
     penalty: price of an edge in units of the BIC's (boss, ges, exact, model "additive"): 2 for boss, 1 for the others.
     alpha: level of independence tests (pc): 0.05.
     polish: reverse edges that are better reversed (admm, notears; not model "masked"): True, but False where the
-        paper's preset solves NOTEARS as published (covariance, pooled).
+        paper's preset solves NOTEARS as published (covariance, pooled), and for networks at sites alone.
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
     hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared

@@ -141,12 +141,12 @@ class AdmmSite(Generic[Problem]):
 
     def _prepare(self, state: SiteState[Problem], message: Message) -> SiteState[Problem]:
         rows, sites = number(message, "rows"), number(message, "sites")
-        weight = state.data.n / rows if self.consensus.by_rows else 1.0 / sites
         centre = array(message, "mean") if self.consensus.global_mean else None
         metric = array(message, "metric")
         fits = centre is None or centre.shape == state.data.mean.shape
         if not (fits and rows >= state.data.n and sites >= 1.0 and bool((metric > 0.0).all())):
             raise MessageError("message refused: no run that this site is part of has such rows, sites, mean or metric")
+        weight = state.data.n / rows if self.consensus.by_rows else 1.0 / sites
         problem = self.model.prepare(state.data, rows, centre, weight, metric)
         return replace(state, weight=weight, metric=metric, problem=problem)
 
