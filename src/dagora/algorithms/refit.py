@@ -234,7 +234,7 @@ class RefitServer(Generic[AnyPlan]):
         assert state.admm.variances is not None
         known = check_scale(self.names, state.admm.variances)
         if state.gain > _UNFINISHED:
-            known += (f"the networks still gained {100 * state.gain:.1g}% in their last round; try another seed",)
+            known += (f"the networks still gained {100 * state.gain:.1g}% in their last round: functions are unfinished",)
         return known
 
 
@@ -256,7 +256,7 @@ class MaskedRefitServer(RefitServer[AnyPlan]):
         return replace(found, edges=found.edges & alive)
 
 
-_UNFINISHED = 1e-3  # of the objective
+_UNFINISHED = 1e-2  # of the objective, in one round
 _DEAD = 1e-2  # norm of weights
 
 
