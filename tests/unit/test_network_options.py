@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dagora
-from dagora.algorithms import networks
+from dagora.algorithms import networks, refit
 from dagora.algorithms.admm import AdmmSite
 from dagora.algorithms.measured import MeasuredSite
 from dagora.algorithms.presets import METHODS, PRESETS
@@ -87,6 +87,13 @@ def test_numbers_of_numpy_are_taken_and_written_as_numbers(tmp_path: Any) -> Non
 def test_layers_of_no_width_are_refused(hidden: Any) -> None:
     with pytest.raises(InputError, match="hidden: must be the number of units"):
         dagora.learn(noise(), model="mlp", hidden=hidden)
+
+
+def test_networks_that_are_cut_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refit, "ROUNDS", dict.fromkeys(refit.ROUNDS, 2))
+    _, sites = dagora.simulate(4, 4, 120, 2, seed=0, model="mlp")
+    with pytest.warns(ConvergenceWarning, match="in their last round and are unfinished"):
+        dagora.learn(sites, model="mlp", polish=False)
 
 
 def test_progress_never_goes_back() -> None:

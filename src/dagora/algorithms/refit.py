@@ -234,7 +234,7 @@ class RefitServer(Generic[AnyPlan]):
         assert state.admm.variances is not None
         known = check_scale(self.names, state.admm.variances)
         if state.gain > _UNFINISHED:
-            known += (f"the networks still gained {100 * state.gain:.1g}% in their last round: functions are unfinished",)
+            known += (f"the networks still gained {100 * state.gain:.1g}% in their last round and are unfinished",)
         return known
 
 
