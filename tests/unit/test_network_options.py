@@ -90,7 +90,8 @@ def test_layers_of_no_width_are_refused(hidden: Any) -> None:
 
 
 def test_networks_that_are_cut_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refit, "ROUNDS", dict.fromkeys(refit.ROUNDS, 2))
+    monkeypatch.setattr(refit, "ROUNDS", dict.fromkeys(refit.ROUNDS, 3))
+    monkeypatch.setattr(refit, "_UNFINISHED", 1e-9)
     _, sites = dagora.simulate(4, 4, 120, 2, seed=0, model="mlp")
     with pytest.warns(ConvergenceWarning, match="in their last round and are unfinished"):
         dagora.learn(sites, model="mlp", polish=False)
