@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Figure:
     axis: str  # the field of a setting that the x axis shows
     settings: tuple[Setting, ...]
     methods: tuple[str, ...]
+    shd_top: float = inf  # where the axis of SHD ends at most: methods far worse than the rest run off it
     shares: str = ""  # a figure with the same data, whose runs need not be repeated
 
     @property

@@ -21,15 +21,16 @@ STYLES = {
     "FGES-Voting": ("#7F7F7F", "X", ":"),
     "NOTEARS, pooled": ("#000000", "*", "-."),
     "Pooled (default)": ("#000000", "*", "-."),
-    "MLP-ADMM (default)": ("#D55E00", "o", "-"),
+    "MLP-ADMM (default)": ("#882255", "o", "-"),
     "MLP-ADMM (paper)": ("#0072B2", "s", "-"),
     "MLP-Voting": ("#009E73", "^", "--"),
     "MLP-Averaging": ("#CC79A7", "v", "--"),
     "MLP-Best": ("#E69F00", "D", "--"),
     "MLP, pooled (default)": ("#000000", "*", "-."),
+    "Additive sieve": ("#44AA99", "<", "-"),
     "NOTEARS-MLP, pooled": ("#000000", "*", "-."),
 }
-_OTHERS = (("#882255", "<", "-"), ("#44AA99", ">", "-"), ("#999933", "h", "-"))
+_OTHERS = (("#332288", ">", "-"), ("#999933", "h", "-"), ("#AA4499", "p", "-"))
 _AXES = {"d": "number of variables", "n": "number of rows", "sites": "number of sites"}
 
 
@@ -55,7 +56,7 @@ def draw(figure: Figure, rows: list[Row], folder: Path) -> list[Path]:
             panel.set_xticks(range(len(xs)), [str(x) for x in xs])
             panel.set_xlabel(_AXES[figure.axis])
             panel.set_title(label)
-            top = panel.get_ylim()[1] if name == "shd" else 1.0
+            top = min(panel.get_ylim()[1], figure.shd_top) if name == "shd" else 1.0
             panel.set_ylim(-0.03 * top, 1.03 * top)  # marks at 0 and 1 are whole
             panel.grid(axis="y", linewidth=0.3, color="#CCCCCC")
             panel.spines[["top", "right"]].set_visible(False)
