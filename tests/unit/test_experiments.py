@@ -57,6 +57,7 @@ def some_trial(sites: int = 4, n: int = 120, d: int = 5, seed: int = 0) -> Trial
 def test_the_papers_figures_are_there() -> None:
     assert set(FIGURES) == {
         "variables", "clients-10", "clients-20", "clients-50", "sachs", "constraint-score", "nonlinear",
+        "nonlinear-20",
     }  # fmt: skip
     for name in FIGURES:
         figure = load_figure(name)
@@ -299,6 +300,13 @@ def test_nonlinear_and_sachs_figures_run(tmp_path: Path) -> None:
         figure = load_figure(name)
         small = replace(figure, settings=(Setting(d, 120, 2),), methods=("ADMM (default)", "Additive sieve"))
         assert len(run_figure(small, tmp_path, runs=1)) == 2
+
+
+@pytest.mark.parametrize("name", ["nonlinear", "nonlinear-20"])
+def test_networks_are_compared_in_small(name: str, tmp_path: Path) -> None:
+    figure = load_figure(name)
+    rows = run_figure(replace(figure, settings=(Setting(3, 60, 2),)), tmp_path, runs=1)
+    assert [row["method"] for row in rows] == list(figure.methods)
 
 
 def test_reproduce_from_a_shell(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_without_a_centre_rows_stay_as_they_are() -> None:
 @SITES
 def test_a_step_without_a_solution_is_told(n: int) -> None:
     at, model = Setting((3,), n), Setting((3,), n).model()
-    with pytest.raises(NumericalError, match="standardise the columns"):
+    with pytest.raises(NumericalError, match="equations of a Gauss-Newton step cannot be solved"):
         model.prox(model.measured(at.problem(model), 0.0 * at.metric), at.centre, 1.0)
 
 
