@@ -9,7 +9,6 @@ import numpy as np
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
-from dagora.algorithms.network_data import check_centre, check_rows, check_scale
 from dagora.algorithms.presets import Options, build, build_private
 from dagora.data.moments import Moments
 from dagora.data.rows import Rows
@@ -18,6 +17,7 @@ from dagora.data.summary import check_together, summarise
 from dagora.data.tables import Streamed
 from dagora.errors import InputError
 from dagora.federated.protocol import Aggregation, Algorithm
+from dagora.models.network_data import check_centre, check_rows, check_scale
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from rich.table import Table
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
 from dagora.cli_nonlinear import (
-    CURVED,
     Device,
     Effects,
     Hidden,
@@ -23,6 +22,7 @@ from dagora.cli_nonlinear import (
     widths,
 )
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
+from dagora.cli_results import print_cost, print_edges
 from dagora.cli_series import (
     Drawing,
     LagLam,
@@ -51,8 +51,7 @@ from dagora.files import check_folder
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS
 from dagora.metrics import evaluate
-from dagora.result import Result
-from dagora.terminal import JsonFlag, choices, count, counting, err, in_bytes, out, print_json, watching
+from dagora.terminal import JsonFlag, choices, counting, err, in_bytes, out, print_json, watching
 from dagora.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -187,9 +186,9 @@ def learn_command(
     if as_json:
         print_json(result.summary())
         return
-    _print_edges(result)
+    print_edges(result)
     print_lagged_edges(result)
-    _print_cost(result)
+    print_cost(result)
     for path in written:
         out.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
@@ -360,46 +359,3 @@ def main() -> None:
 def _fail(text: str, code: int) -> NoReturn:
     print(f"dagora: {' '.join(text.split())}", file=sys.stderr)
     sys.exit(code)
-
-
-def _print_edges(result: Result) -> None:
-    edges, undirected = result.edges(), set(result.undirected())
-    table = Table("source", "target", "weight", "direction", title=count(len(edges), "edge"))
-    table.columns[2].justify = "right"
-    for source, target, weight in edges:
-        open_ = (source, target) in undirected or (target, source) in undirected
-        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->")
-    out.print(table)
-    if undirected:
-        out.print(
-            f"The directions of {count(len(undirected), 'edge')} are open: another network of the same class fits as "
-            "well (class in result.json).",
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _print_cost(result: Result) -> None:
-    out.print(
-        f"{count(len(result.sites), 'site')}, {_rows(result)}"
-        f"{count(result.rounds, 'round')}, "
-        f"{in_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
-        highlight=False,
-        soft_wrap=True,
-    )
-    if result.removed:
-        out.print(
-            f"{len(result.removed)} edges were left out because they closed a cycle", highlight=False, soft_wrap=True
-        )
-
-
-def _rows(result: Result) -> str:
-    if result.site_rows:
-        return f"{count(sum(result.site_rows.values()), 'row')}, "
-    spent = f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent"
-    return f"{spent}, noisy totals worth {count(result.settings['rows_worth'], 'row')}, "
-
-
-def _signed(result: Result, weight: float) -> str:
-    """A curve has a size, but no sign."""
-    return f"{weight:.4g}" if result.settings["model"] in CURVED else f"{weight:+.4g}"

@@ -10,14 +10,14 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from dagora.algorithms.masked_schedule import MaskedSchedule, start_masked
+from dagora.algorithms.masked_schedule import MaskedSchedule
 from dagora.algorithms.network_schedule import NetworkPlan
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.sample import Sample
 from dagora.learners import mcsl
 from dagora.learners.notears_mlp import Solved
-from dagora.models.masked import Masked, MaskedFit, MaskedModel, MaskedSlopes, Masking
+from dagora.models.masked import Masked, MaskedFit, MaskedModel, MaskedSlopes, Masking, probabilities, start_masked
 from dagora.models.network import Architecture
 from dagora.solvers.mask_step import mask, mask_step
 from tests.networks import forward, generic_minimum
@@ -266,7 +266,7 @@ def test_masks_start_as_open_as_hs_domain_allows(d: int) -> None:
     architecture = Architecture(d, (2,))
     theta = start_masked(architecture, 0)
     assert theta.shape == (d, architecture.size + d)
-    P = MaskedSchedule(architecture, 0.01, 0.01).probabilities(theta)
+    P = probabilities(theta, architecture)
     assert np.abs(np.linalg.eigvals(P * P)).max() < 1.0
     assert (P[~np.eye(d, dtype=bool)] > 0.1).all()
     assert (architecture.norms(theta[:, : architecture.size]).diagonal() == 0.0).all()
@@ -278,7 +278,7 @@ def test_probabilities_are_of_edges_from_rows_to_columns() -> None:
     architecture = Architecture(2, (2,))
     theta = start_masked(architecture, 0)
     theta[1, architecture.size :] = [3.0, 0.0]  # of the network of the second: it takes in the first
-    P = MaskedSchedule(architecture, 0.01, 0.01).probabilities(theta)
+    P = probabilities(theta, architecture)
     assert P[0, 1] == pytest.approx(expit(3.0))
     assert P[1, 0] == pytest.approx(0.5)
 

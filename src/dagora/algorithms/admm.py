@@ -38,7 +38,7 @@ from dagora.data.moments import Moments
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, Value, array, number
 from dagora.federated.protocol import Estimate, Summand, Total
-from dagora.models.base import Model, Problem
+from dagora.models.base import Model, Problem, by_entry
 from dagora.solvers.anderson import mixing
 
 
@@ -292,11 +292,6 @@ class AdmmServer(Generic[AnyPlan]):
     def estimate(self, state: ServerState[AnyPlan]) -> Estimate:
         """What the consensus W says."""
         return replace(self.read(state.W), warnings=self.schedule.warnings(state.plan))
-
-
-def by_entry(metric: FloatArray) -> FloatArray:
-    """A number for each row, as a column; or for each entry, as it is."""
-    return metric[:, None] if metric.ndim == 1 else metric
 
 
 def _bordered(gram: FloatArray, products: FloatArray) -> FloatArray:

@@ -1,29 +1,19 @@
 """How ADMM's penalties move for networks behind a mask: along the path, h on the mask (models/masked.py)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from dagora.acyclicity import log_determinant
 from dagora.algorithms.network_schedule import NetworkPlan, NetworkSchedule
 from dagora.arrays import FloatArray
-from dagora.models.network import Architecture
-from dagora.solvers.mask_step import mask, mask_step
+from dagora.models.masked import probabilities
+from dagora.solvers.mask_step import mask_step
+from dagora.solvers.network_step import shrunk
 from dagora.solvers.path import path_ended, path_penalty
 
 # Of a logit's curvature: relative to their mean, so that masks that have closed move slowly and may open again; and to
 # the variables' mean variance, for where nothing depends on any mask the mean is zero.
 _FLOOR, _LEAST = 30.0, 1e-3
-
-
-def start_masked(architecture: Architecture, seed: int) -> FloatArray:
-    """(d, size + d): random networks, and masks about as open as h's domain allows: all cycles have a gain of 0.9.
-
-    The first layer is as wide as the others: it is the mask that keeps cycles weak.
-    """
-    theta, d = architecture.start(seed, first=1.0), architecture.d
-    p = min(0.95 / np.sqrt(d), 0.5)
-    return np.concatenate([theta, np.full((d, d), np.log(p / (1.0 - p)))], axis=1)
 
 
 @dataclass(frozen=True)
@@ -37,10 +27,6 @@ class MaskedSchedule(NetworkSchedule):
     stage_rounds: int = 25
     tolerance: float = 0.0
 
-    def probabilities(self, theta: FloatArray) -> FloatArray:
-        """The mask's mean, [i, j] for i -> j."""
-        return mask(theta[:, self.architecture.size :].T)
-
     def measure(
         self, plan: NetworkPlan, curvature: FloatArray, variances: FloatArray
     ) -> tuple[FloatArray, NetworkPlan]:
@@ -53,7 +39,7 @@ class MaskedSchedule(NetworkSchedule):
 
     def ended(self, plan: NetworkPlan, W: FloatArray) -> bool:
         """Whether the edges that are more likely than not have no cycle left."""
-        P = self.probabilities(W)
+        P = probabilities(W, self.architecture)
         return path_ended(plan.stage, np.where(P > 0.5, P, 0.0), np.ones(len(P)))
 
     def w_step(
@@ -64,9 +50,7 @@ class MaskedSchedule(NetworkSchedule):
             return W, plan
         size, c = self.architecture.size, plan.rho * metric
         mu = path_penalty(plan.stage, np.ones(1))
-        networks = Z[:, :size] * (c[:, :size] / (c[:, :size] + self.ridge * self.architecture.weights()))
+        networks = shrunk(self.architecture, Z[:, :size], c[:, :size], self.ridge)
         U = mask_step(W[:, size:].T, Z[:, size:].T, c[:, size:].T, self.lam, mu).T
         theta = np.concatenate([networks, U], axis=1)
-        moved = np.sqrt((metric * (theta - W) ** 2).sum() / (metric * theta**2).sum())
-        h = log_determinant(self.probabilities(theta))[0]
-        return theta, replace(plan, h=h, moved=float(moved), rho=self.next_rho(plan))
+        return theta, self.after(plan, W, theta, metric, probabilities(theta, self.architecture))

@@ -12,12 +12,12 @@ from typing import Any, Generic, Protocol
 
 import numpy as np
 
-from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Schedule, ServerState, SiteState, by_entry
+from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Schedule, ServerState, SiteState
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, array
 from dagora.federated.protocol import Summand, Total
-from dagora.models.base import CurvedModel, Problem
+from dagora.models.base import CurvedModel, Problem, by_entry
 
 
 class MeasuringSchedule(Schedule[AnyPlan], Protocol):
@@ -46,7 +46,7 @@ class MeasuredSite(AdmmSite[Problem]):
             metric = array(message, "metric")
             if metric.shape != array(message, "W").shape or not (metric > 0.0).all():
                 raise MessageError("message refused: its metric does not fit its parameters")
-            state = self._remeasured(state, state.problem, array(message, "metric"), array(message, "W"))
+            state = self._remeasured(state, state.problem, metric, array(message, "W"))
         return super().local_update(state, message)
 
     def _remeasured(

@@ -106,13 +106,18 @@ class NetworkSchedule:
         mu = path_penalty(plan.stage, plan.variances)
         effort = 0.03 * min(plan.distance, 1e-2) * np.sqrt(len(W))
         theta = network_step(self.architecture, W, Z, plan.rho * metric, self.lam, self.ridge, mu, effort)
-        h = log_determinant(self.architecture.norms(theta))[0]
-        moved = np.sqrt((metric * (theta - W) ** 2).sum() / (metric * theta**2).sum())
-        return theta, replace(plan, h=h, moved=float(moved), rho=self.next_rho(plan))
+        return theta, self.after(plan, W, theta, metric, self.architecture.norms(theta))
 
-    def next_rho(self, plan: NetworkPlan) -> float:
-        """Larger after the first W-step of a stage: positions that came in before it have duals in the old unit."""
-        return plan.rho * (self.growth if plan.rounds == 0 else 1.0)
+    def after(
+        self, plan: NetworkPlan, W: FloatArray, theta: FloatArray, metric: FloatArray, edges: FloatArray
+    ) -> NetworkPlan:
+        """Take note of a W-step from W to theta, whose edges these are.
+
+        rho grows after the first of a stage: positions that came in before it have duals in units of the old one.
+        """
+        moved = np.sqrt((metric * (theta - W) ** 2).sum() / (metric * theta**2).sum())
+        rho = plan.rho * (self.growth if plan.rounds == 0 else 1.0)
+        return replace(plan, h=log_determinant(edges)[0], moved=float(moved), rho=rho)
 
     def most_rounds(self, plan: NetworkPlan) -> int:
         """Rounds after which a stage ends, consensus or not."""

@@ -10,22 +10,22 @@ import torch
 
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.local import LocalServer, LocalSite
-from dagora.algorithms.masked_schedule import MaskedSchedule, start_masked
+from dagora.algorithms.masked_schedule import MaskedSchedule
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
-from dagora.algorithms.network_data import FEWEST_ROWS
 from dagora.algorithms.network_schedule import NetworkSchedule, PaperNetworkSchedule
 from dagora.algorithms.pooled_networks import PooledServer, PooledSite
 from dagora.algorithms.refit import SEARCHES, MaskedRefitServer, RefitServer, RefitSite
 from dagora.arrays import FloatArray
 from dagora.data.sample import Sample
 from dagora.errors import InputError
-from dagora.federated.protocol import Algorithm, Estimate
+from dagora.federated.protocol import Algorithm
 from dagora.learners import mcsl, notears_mlp
 from dagora.learners.base import Learned
 from dagora.learners.notears_mlp import Solved
-from dagora.models.masked import MaskedModel, Masking
+from dagora.models.masked import MaskedModel, Masking, read_masks, start_masked
 from dagora.models.mlp import MlpModel, PaperMlpModel
-from dagora.models.network import Architecture
+from dagora.models.network import Architecture, read_norms
+from dagora.models.network_data import FEWEST_ROWS
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,7 @@ def _masked(shape: Shape, threshold: float, *, lam: float, ridge: float) -> Algo
     start = start_masked(architecture, shape.seed)
     model = MaskedModel(architecture, start, shape.device, masking=Masking(shape.seed))
     schedule = MaskedSchedule(architecture, lam, ridge)
-
-    def read(theta: FloatArray) -> Estimate:
-        P = schedule.probabilities(theta)
-        return Estimate(P, threshold < P, P)
-
+    read = partial(read_masks, architecture=architecture, threshold=threshold)
     server = MeasuredServer(architecture.d, start, _TOGETHER, schedule, read)
     refit = MaskedRefitServer(server, architecture, shape.names, 0.0, ridge, threshold)
     return Algorithm(RefitSite(MeasuredSite(model, _TOGETHER), model), refit)
@@ -117,12 +113,6 @@ def _published(model: str, shape: Shape, *, lam: float, ridge: float) -> Callabl
 
 
 _TOGETHER = Consensus(global_mean=True, by_rows=True, memory=1)
-
-
-def read_norms(theta: FloatArray, architecture: Architecture, threshold: float) -> Estimate:
-    """Norms above the threshold are edges."""
-    norms = architecture.norms(theta)
-    return Estimate(norms, norms > threshold, norms)
 
 
 def alone(algorithm: Algorithm[Sample, Any, Any], data: Sample) -> Learned:

@@ -10,16 +10,17 @@ Problem, for each variable j by itself, with the weights of the first layer zero
     3. server: from their totals a step of Levenberg and Marquardt for each network (solvers/levenberg.py).  An input
        out of use joins in when its gradient exceeds lam.  Networks that gain nothing any more rest
 
-Rounds of these come in passes (reversals.py has the third):
+Rounds of these come in passes (reversals.py has the second):
 
     order      a network for each variable, in ADMM's order
     reversals  networks for every strong edge turned around; turns that lower the objective are made
     settle     a network for each variable in the new order; then reversals once more
     graph      norms above the threshold are the edges; once more with these inputs alone, for the functions
 
-What leaves a site: those sums, as summands of their totals.  The totals are those of all rows together, so the fit is
-that of pooled rows for any number of sites: consensus among sites, which takes ADMM hundreds of rounds along the flat
-valleys of a network's loss, is no part of it.  The products J'J say more of the rows than a gradient does: with p
+What leaves a site: those sums, as summands of their totals.  The totals are those of all rows together, so what is
+minimised is the objective of pooled rows for any number of sites: consensus among sites, which takes ADMM hundreds of
+rounds along the flat valleys of a network's loss, is no part of it.  (The objective is not convex, and order and start
+depend on the sites a little; so may the minimum.)  The products J'J say more of the rows than a gradient does: with p
 parameters of a network in use, p (p + 1) / 2 sums.
 """
 
@@ -32,8 +33,7 @@ import numpy as np
 from dagora.algorithms.admm import AnyPlan, ServerState, SiteState
 from dagora.algorithms.covariance import unfolded
 from dagora.algorithms.measured import MeasuredServer, MeasuredSite
-from dagora.algorithms.network_data import check_rows, check_scale
-from dagora.algorithms.reversals import Fitted, Reversals, Turn, in_order
+from dagora.algorithms.reversals import Fitted, Reversals, Turn, in_order, parameters
 from dagora.arrays import BoolArray, FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, array
@@ -41,6 +41,7 @@ from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.graphs import break_cycles, order_of
 from dagora.models.mlp import Fit, MlpModel
 from dagora.models.network import Architecture, Networks
+from dagora.models.network_data import check_rows, check_scale
 from dagora.solvers.levenberg import Seen
 
 ROUNDS = {"order": 40, "reversals": 20, "settle": 10, "graph": 15}  # at most, in a pass
@@ -179,8 +180,7 @@ class RefitServer(Generic[AnyPlan]):
         if state.stage == "reversals":
             networks, turned = self._search.made(state.networks, state.trying)
             if turned:
-                theta = np.stack([fitted.descent.x for fitted in networks])
-                order = order_of(self.architecture.norms(theta))
+                order = order_of(self.architecture.norms(parameters(networks)))
                 return self._begin(state, "settle", self._allowing(networks, order))
             return self._in_graph(state)
         state = replace(state, networks=state.trying)
@@ -195,8 +195,7 @@ class RefitServer(Generic[AnyPlan]):
         return Reversals(self.architecture, self.admm.start)
 
     def _in_graph(self, state: RefitState[AnyPlan]) -> RefitState[AnyPlan]:
-        theta = np.stack([fitted.descent.x for fitted in state.networks])
-        norms = self.architecture.norms(theta)
+        norms = self.architecture.norms(parameters(state.networks))
         objective = sum(fitted.descent.value for fitted in state.networks)
         state = replace(state, norms=norms, objective=objective)
         return self._begin(state, "graph", self._allowing(state.networks, norms > self.threshold))
@@ -220,7 +219,7 @@ class RefitServer(Generic[AnyPlan]):
         assert state.norms is not None
         assert state.admm.mean is not None
         assert state.admm.variances is not None
-        theta = np.stack([fitted.descent.x for fitted in state.networks])
+        theta = parameters(state.networks)
         noise = np.array([2.0 * fitted.descent.loss for fitted in state.networks])
         extras = {"noise_variances": noise}
         if np.isfinite(state.objective):
@@ -252,7 +251,7 @@ class MaskedRefitServer(RefitServer[AnyPlan]):
     def estimate(self, state: RefitState[AnyPlan]) -> Estimate:
         """The mask, less edges that the fitted networks make nothing of: a mask may be open before a dead unit."""
         found = super().estimate(state)
-        alive = self.architecture.norms(np.stack([fitted.descent.x for fitted in state.networks])) > _DEAD
+        alive = self.architecture.norms(parameters(state.networks)) > _DEAD
         return replace(found, edges=found.edges & alive)
 
 

@@ -5,7 +5,7 @@ no longer use, that of i may use j; both are fitted anew (refit.py).  Turns that
 made, the best first, those left out that would touch a variable twice or close a cycle.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -60,6 +60,11 @@ def in_order(architecture: Architecture, theta: FloatArray, allowed: BoolArray) 
     return tuple(Fitted.at(architecture, j, theta[j], allowed[:, j]) for j in range(len(theta)))
 
 
+def parameters(networks: Sequence[Fitted]) -> FloatArray:
+    """Where they stand, (d, size)."""
+    return np.stack([fitted.descent.x for fitted in networks])
+
+
 class Turn(NamedTuple):
     """An edge to be turned, source -> target, among these strong edges into either end."""
 
@@ -94,7 +99,7 @@ class Reversals:
         return tuple(tried)
 
     def _norms(self, networks: tuple[Fitted, ...]) -> FloatArray:
-        return self.architecture.norms(np.stack([fitted.descent.x for fitted in networks]))
+        return self.architecture.norms(parameters(networks))
 
     def _joined(self, theta: FloatArray, i: int, j: int) -> FloatArray:
         """The network of i with random weights for j: weights that are all zero would move alike, or not at all."""

@@ -34,3 +34,8 @@ class CurvedModel(Model[Data_contra, Problem], Protocol):
 
     def measured(self, problem: Problem, metric: FloatArray) -> Problem:
         """The same problem in another metric."""
+
+
+def by_entry(metric: FloatArray) -> FloatArray:
+    """A number for each row, as a column; or for each entry, as it is."""
+    return metric[:, None] if metric.ndim == 1 else metric

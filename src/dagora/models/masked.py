@@ -4,7 +4,7 @@
 
 theta (d, size + d): the parameters of the network of j, then its logits U_1j ... U_dj.  As tau falls, masks tend to 0,
 or to 1 with probability sigmoid(U).  The loss is the mean over a few draws of e, in pairs e and -e, whose errors cancel
-to first order.  Draws come from the seed and the number of the round, so every site masks alike: the mean loss over the
+to first order.  Draws come from the seed and the count of rounds, so every site masks alike: the mean loss over the
 sites is that of pooled rows under the same masks.
 
 Steps are Gauss-Newton's for networks and logits together: a logit's column of J is
@@ -21,9 +21,32 @@ from torch import Tensor
 
 from dagora.arrays import FloatArray
 from dagora.data.sample import Sample
+from dagora.federated.protocol import Estimate
 from dagora.models.gauss_newton import Proximal
 from dagora.models.mlp import Fit, MlpModel
 from dagora.models.network import Architecture, Evaluated, Layer, NetworkSlopes, evaluate, linearise, squares
+from dagora.solvers.mask_step import mask
+
+
+def start_masked(architecture: Architecture, seed: int) -> FloatArray:
+    """(d, size + d): random networks, and masks about as open as h's domain allows: all cycles have a gain of 0.9.
+
+    The first layer is as wide as the others: it is the mask that keeps cycles weak.
+    """
+    theta, d = architecture.start(seed, first=1.0), architecture.d
+    p = min(0.95 / np.sqrt(d), 0.5)
+    return np.concatenate([theta, np.full((d, d), np.log(p / (1.0 - p)))], axis=1)
+
+
+def probabilities(theta: FloatArray, architecture: Architecture) -> FloatArray:
+    """The mask's mean, [i, j] for i -> j."""
+    return mask(theta[:, architecture.size :].T)
+
+
+def read_masks(theta: FloatArray, architecture: Architecture, threshold: float) -> Estimate:
+    """Masks more open than the threshold are edges."""
+    P = probabilities(theta, architecture)
+    return Estimate(P, threshold < P, P)
 
 
 @dataclass(frozen=True)

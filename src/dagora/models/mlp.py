@@ -18,6 +18,7 @@ from torch import Tensor
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.sample import Sample
 from dagora.federated.protocol import Summand
+from dagora.models.base import by_entry
 from dagora.models.gauss_newton import Proximal
 from dagora.models.network import (
     Architecture,
@@ -101,8 +102,7 @@ class MlpModel:
         return linearise(layers, *evaluate(layers, rows))
 
     def _metric(self, metric: FloatArray) -> Tensor:
-        by_entry = metric[:, None] if metric.ndim == 1 else metric
-        return self._tensor(np.broadcast_to(by_entry, self.start.shape))
+        return self._tensor(np.broadcast_to(by_entry(metric), self.start.shape))
 
     def _tensor(self, values: FloatArray) -> Tensor:
         return torch.tensor(values, device=self.device)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dagora.arrays import BoolArray, FloatArray
+from dagora.federated.protocol import Estimate
 from dagora.solvers.levenberg import Penalties
 
 
@@ -116,6 +117,12 @@ class Architecture:
             at = end
         start: FloatArray = theta * self.free()
         return start
+
+
+def read_norms(theta: FloatArray, architecture: Architecture, threshold: float) -> Estimate:
+    """Norms above the threshold are edges."""
+    norms = architecture.norms(theta)
+    return Estimate(norms, norms > threshold, norms)
 
 
 class Point(NamedTuple):

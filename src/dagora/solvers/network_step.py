@@ -31,7 +31,7 @@ def network_step(
 
     No sign has to be guarded: h is even in each norm, so the minimum has the signs of the norms that it starts from.
     """
-    moved: FloatArray = Z * (c / (c + ridge * architecture.weights()))  # right for all but the first layer
+    moved = shrunk(architecture, Z, c, ridge)  # right for all but the first layer
     price = architecture.first_layer(c)  # the same for all units
     S = soft_threshold(architecture.first_layer(Z), lam / price)
     sizes = np.sqrt((S * S).sum(axis=1)).T
@@ -41,6 +41,12 @@ def network_step(
     share = np.divide(T, sizes, out=np.zeros_like(T), where=sizes > 0.0)
     architecture.first_layer(moved)[:] = S * share.T[:, None]
     return moved
+
+
+def shrunk(architecture: Architecture, Z: FloatArray, c: FloatArray, ridge: float) -> FloatArray:
+    """The minimum where there is only the ridge."""
+    minimum: FloatArray = Z * (c / (c + ridge * architecture.weights()))
+    return minimum
 
 
 def paper_network_step(

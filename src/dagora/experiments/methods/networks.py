@@ -9,6 +9,8 @@ import dagora
 from dagora.algorithms.presets import NETWORK_DEFAULTS
 from dagora.arrays import FloatArray, IntArray
 from dagora.experiments.methods import method
+from dagora.experiments.methods.admm import outcome
+from dagora.experiments.methods.pooled import pooled
 from dagora.experiments.trial import Outcome, Trial
 from dagora.metrics import evaluate
 
@@ -18,31 +20,31 @@ THRESHOLD: Any = NETWORK_DEFAULTS["threshold"]
 @method("MLP-ADMM (paper)")
 def paper(trial: Trial) -> Outcome:
     """NOTEARS-MLP-ADMM with the paper's hyperparameters."""
-    return _outcome(dagora.learn(trial.sites, model="mlp", preset="paper"))
+    return outcome(dagora.learn(trial.sites, model="mlp", preset="paper"))
 
 
 @method("MLP-ADMM (default)")
 def default(trial: Trial) -> Outcome:
     """The best we know."""
-    return _outcome(dagora.learn(trial.sites, model="mlp"))
+    return outcome(dagora.learn(trial.sites, model="mlp"))
 
 
 @method("Masked ADMM")
 def masked(trial: Trial) -> Outcome:
     """Networks behind a mask."""
-    return _outcome(dagora.learn(trial.sites, model="masked"))
+    return outcome(dagora.learn(trial.sites, model="masked"))
 
 
 @method("NOTEARS-MLP, pooled")
 def published(trial: Trial) -> Outcome:
     """NOTEARS-MLP as published, on all rows."""
-    return _pooled(trial, "paper")
+    return pooled(trial, "paper", "mlp")
 
 
 @method("MLP, pooled (default)")
-def pooled(trial: Trial) -> Outcome:
+def ours(trial: Trial) -> Outcome:
     """Our solver on all rows: the oracle of MLP-ADMM (default)."""
-    return _pooled(trial, "default")
+    return pooled(trial, "default", "mlp")
 
 
 @method("MLP-Voting")
@@ -80,22 +82,3 @@ def _alone(trial: Trial) -> tuple[list[FloatArray], float]:
 
     known: tuple[list[FloatArray], float] = trial.once(("networks", trial.setting.sites), learn)
     return known
-
-
-def _pooled(trial: Trial, preset: str) -> Outcome:
-    rows = np.vstack(trial.sites)  # not trial.rows: a few may be left over by the division
-
-    def learn() -> Outcome:
-        result = dagora.learn([rows], model="mlp", method="pooled", preset=preset)
-        return Outcome(_outcome(result).graph, result.seconds)
-
-    found: Outcome = trial.once(("pooled networks", preset, len(rows)), learn)
-    return found
-
-
-def _outcome(result: Any) -> Outcome:
-    # Cycles above the threshold are part of what the method found; the paper does not repair them.
-    graph = result.adjacency.copy()
-    for i, j in result.removed:
-        graph[i, j] = 1
-    return Outcome(graph, result.seconds, result.rounds, result.sent)

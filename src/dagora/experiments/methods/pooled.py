@@ -10,21 +10,22 @@ from dagora.experiments.trial import Outcome, Trial
 @method("NOTEARS, pooled")
 def published(trial: Trial) -> Outcome:
     """NOTEARS-AllData of the paper; the same for any number of sites, so it is computed once for all."""
-    return _pooled(trial, "paper")
+    return pooled(trial, "paper")
 
 
 @method("Pooled (default)")
 def default(trial: Trial) -> Outcome:
     """The path and the polish on all rows: the oracle of ADMM (default)."""
-    return _pooled(trial, "default")
+    return pooled(trial, "default")
 
 
-def _pooled(trial: Trial, preset: str) -> Outcome:
+def pooled(trial: Trial, preset: str, model: str = "linear") -> Outcome:
+    """A preset of `learn` on all rows."""
     rows = np.vstack(trial.sites)  # not trial.rows: a few may be left over by the division
 
     def learn() -> Outcome:
-        result = dagora.learn([rows], method="pooled", preset=preset)
+        result = dagora.learn([rows], model=model, method="pooled", preset=preset)
         return Outcome(result.adjacency, result.seconds)
 
-    found: Outcome = trial.once(("pooled", preset, len(rows)), learn)
+    found: Outcome = trial.once(("pooled", model, preset, len(rows)), learn)
     return found

@@ -1,0 +1,52 @@
+"""A result in the terminal."""
+
+from rich.table import Table
+
+from dagora.cli_nonlinear import CURVED
+from dagora.result import Result
+from dagora.terminal import count, in_bytes, out
+
+
+def print_edges(result: Result) -> None:
+    """The network, the strongest edge first; what is open is said."""
+    edges, undirected = result.edges(), set(result.undirected())
+    table = Table("source", "target", "weight", "direction", title=count(len(edges), "edge"))
+    table.columns[2].justify = "right"
+    for source, target, weight in edges:
+        open_ = (source, target) in undirected or (target, source) in undirected
+        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->")
+    out.print(table)
+    if undirected:
+        out.print(
+            f"The directions of {count(len(undirected), 'edge')} are open: another network of the same class fits as "
+            "well (class in result.json).",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def print_cost(result: Result) -> None:
+    """Sites, rows, rounds, bytes and time."""
+    out.print(
+        f"{count(len(result.sites), 'site')}, {_rows(result)}"
+        f"{count(result.rounds, 'round')}, "
+        f"{in_bytes(result.sent)} left the sites, {result.seconds:.2f} s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if result.removed:
+        out.print(
+            f"{len(result.removed)} edges were left out because they closed a cycle", highlight=False, soft_wrap=True
+        )
+
+
+def _rows(result: Result) -> str:
+    if result.site_rows:
+        return f"{count(sum(result.site_rows.values()), 'row')}, "
+    spent = f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent"
+    return f"{spent}, noisy totals worth {count(result.settings['rows_worth'], 'row')}, "
+
+
+def _signed(result: Result, weight: float) -> str:
+    """A curve has a size, but no sign."""
+    return f"{weight:.4g}" if result.settings["model"] in CURVED else f"{weight:+.4g}"
