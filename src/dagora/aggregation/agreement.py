@@ -16,6 +16,7 @@ from dagora.aggregation.cohort import Cohort, Question
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Transport
+from dagora.federated.vault import Memory, Vault
 
 KEYS_STEP = "keys"
 
@@ -25,8 +26,9 @@ _KEY, _SIGNATURE = 32, 64
 class Agreement:
     """A site's half: its own key pair, and the keys it shares with every other site of the cohort."""
 
-    def __init__(self, cohort: Cohort, site: str) -> None:
+    def __init__(self, cohort: Cohort, site: str, vault: Vault | None = None) -> None:
         self._cohort, self._site = cohort, site
+        self._vault = Memory() if vault is None else vault
         self._run = ""
         self._private = X25519PrivateKey.generate()
         self._pairs: dict[str, bytes] | None = None
@@ -35,9 +37,10 @@ class Agreement:
         """Step one: a new key pair for a new run; its public half, signed."""
         question = Question.of(message)
         if question.run != self._run:
-            self._run, self._private, self._pairs = question.run, X25519PrivateKey.generate(), None
-        own = self._private.public_key().public_bytes_raw()
-        return self._cohort.seal(self._site, question, {"key": np.frombuffer(own, np.uint8)})
+            own = self._vault.once(f"x25519 {question.run}", lambda: X25519PrivateKey.generate().private_bytes_raw())
+            self._run, self._private, self._pairs = question.run, X25519PrivateKey.from_private_bytes(own), None
+        public = self._private.public_key().public_bytes_raw()
+        return self._cohort.seal(self._site, question, {"key": np.frombuffer(public, np.uint8)})
 
     def pairs(self, message: Message) -> Mapping[str, bytes]:
         """A key for every other site.  The first message after step one carries what all sites offered."""

@@ -13,6 +13,7 @@ is curious, on a network that nobody else reads (TLS), not against one that chea
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -27,6 +28,7 @@ from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Summand, Total, Transport
+from dagora.federated.vault import Memory, Vault
 
 _SLOTS = 4096  # numbers in a ciphertext; with BFV's default moduli for this degree, 128 bits of security
 
@@ -47,9 +49,11 @@ class Encrypted:
         """The site that holds the secret keys."""
         return self._cohort.sites[0]
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Encrypt a site's summands; at the key holder, also make keys and open sums."""
-        return _Encryptor(self._cohort, site, self.holder, answer).reply
+        return _Encryptor(self._cohort, site, self.holder, answer, vault).reply
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Add ciphertexts, and have the key holder open the sum."""
@@ -88,8 +92,11 @@ class Encrypted:
 class _Encryptor:
     """A site's half: public keys of the run, and at the key holder the secret ones."""
 
-    def __init__(self, cohort: Cohort, site: str, holder: str, answer: Callable[[Message], Summand]) -> None:
+    def __init__(
+        self, cohort: Cohort, site: str, holder: str, answer: Callable[[Message], Summand], vault: Vault | None
+    ) -> None:
         self._cohort, self._site, self._holder, self._answer = cohort, site, holder, answer
+        self._vault = Memory() if vault is None else vault
         self._encrypted, self._opened = Answered(), Answered()
         self._run: object = None
         self._public: list[Any] = []
@@ -109,9 +116,8 @@ class _Encryptor:
 
     def _offer(self, question: Question) -> Message:
         if question.run != self._offered[0]:  # once a run: other keys would open its sums as noise
-            ts = _tenseal()
             self._secret = [
-                ts.context(ts.SCHEME_TYPE.BFV, poly_modulus_degree=_SLOTS, plain_modulus=prime, n_threads=1)
+                _tenseal().context_from(self._vault.once(f"bfv {prime} {question.run}", partial(_new_keys, prime)), 1)
                 for prime in PRIMES
             ]
             public = [
@@ -156,6 +162,12 @@ def _tenseal() -> Any:
     except ImportError:
         raise InputError("aggregation 'encrypted' needs tenseal: pip install 'dagora[encrypted]'") from None
     return tenseal
+
+
+def _new_keys(prime: int) -> bytes:
+    ts = _tenseal()
+    context = ts.context(ts.SCHEME_TYPE.BFV, poly_modulus_degree=_SLOTS, plain_modulus=prime, n_threads=1)
+    return bytes(context.serialize(save_secret_key=True))
 
 
 def _request(run: str) -> Message:

@@ -30,8 +30,9 @@ from dagora.aggregation.accounting import MISSING, budget, spent
 from dagora.aggregation.bounded import Bounded
 from dagora.arrays import FloatArray, IntArray
 from dagora.errors import DagoraError, InputError, NumericalError
-from dagora.federated.message import Message
+from dagora.federated.message import Message, array, decode, encode
 from dagora.federated.protocol import Aggregation, Summand, Total, Transport
+from dagora.federated.vault import Vault
 
 _FINENESS = 20  # a site's deviation is 2^20 multiples of the grid, or up to twice that
 _LEAST_SHARE = 1e-6  # of a budget: less is no answer to any honest question
@@ -56,7 +57,9 @@ class Gaussian:
         self._sites = sites
         self._shares: dict[str, float] = {}
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Noise first, then the inner protection.  The site keeps its own account, whatever the server asks."""
         last: list[tuple[Summand, Summand]] = []
 
@@ -70,10 +73,17 @@ class Gaussian:
             # A retry is answered with the very summand, and gets the very noise: fresh noise would be a second release.
             if not last or last[0][0] is not summand:
                 self._charge(site, summand.share)
-                last[:] = [(summand, self.noisy(summand))]
+                last[:] = [(summand, drawn_once(message, summand))]
             return last[0][1]
 
-        return self.inner.at_site(site, noisy_answer)
+        def drawn_once(message: Message, summand: Bounded) -> Summand:
+            if vault is None:
+                return self.noisy(summand)
+            turn = f"noisy {message.get('run')} {message.get('round')}"  # also after a restart
+            kept = decode(vault.once(turn, lambda: encode(self.noisy(summand))))
+            return {name: array(kept, name) for name in kept}
+
+        return self.inner.at_site(site, noisy_answer, vault)
 
     def total(self, transport: Transport, message: Message) -> Total:
         """The inner total: noise is in every summand already."""

@@ -27,6 +27,7 @@ from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import MessageError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand, Total, Transport
+from dagora.federated.vault import Vault
 
 SUM_STEP = "sum"
 
@@ -41,9 +42,11 @@ class Masked:
         self._attempts = Attempts()
         self._relay = Relay(cohort)
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Mask a site's summands."""
-        agreement, answered = Agreement(self._cohort, site), Answered()
+        agreement, answered = Agreement(self._cohort, site, vault), Answered()
 
         def protected(message: Message) -> Message:
             if message.get("secure.step") == KEYS_STEP:

@@ -7,12 +7,15 @@ import numpy as np
 from dagora.errors import MessageError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand, Total, Transport
+from dagora.federated.vault import Vault
 
 
 class Plain:
     """Adds summands in the transport's order of sites, so that equal runs give equal bits."""
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Nothing is hidden: the summand is the reply."""
         return answer
 

@@ -32,6 +32,7 @@ from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Summand, Total, Transport
+from dagora.federated.vault import Vault
 
 DEAL_STEP = "deal"
 COMBINE_STEP = "combine"
@@ -53,9 +54,11 @@ class Shared:
         self._attempts = Attempts()
         self._relay = Relay(cohort)
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Deal a site's summands, and add up what others dealt."""
-        return _Dealer(self._cohort, site, self.threshold, answer).reply
+        return _Dealer(self._cohort, site, self.threshold, answer, vault).reply
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Have all sites deal, and enough of them combine."""
@@ -79,9 +82,16 @@ class Shared:
 class _Dealer:
     """A site's half: between the two steps it keeps its own share and the size of what was dealt."""
 
-    def __init__(self, cohort: Cohort, site: str, threshold: int, answer: Callable[[Message], Summand]) -> None:
+    def __init__(
+        self,
+        cohort: Cohort,
+        site: str,
+        threshold: int,
+        answer: Callable[[Message], Summand],
+        vault: Vault | None,
+    ) -> None:
         self._cohort, self._site, self._threshold, self._answer = cohort, site, threshold, answer
-        self._agreement, self._answered = Agreement(cohort, site), Answered()
+        self._agreement, self._answered = Agreement(cohort, site, vault), Answered()
         self._pairs: Mapping[str, bytes] = {}
         self._dealt: tuple[Question, Residues] | None = None
 

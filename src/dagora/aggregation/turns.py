@@ -4,6 +4,8 @@ from dagora.aggregation.cohort import Question
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value
 
+STARTS = 1 << 16  # attempts at a round before numbers would run into those after the server's next start
+
 
 class Attempts:
     """The server's side: what to send so that a retry is a new question."""
@@ -17,7 +19,9 @@ class Attempts:
         turn = message.get("run"), message.get("round")
         self._attempt = self._attempt + 1 if turn == self._last else 0
         self._last = turn
-        return {**message, "secure.attempt": self._attempt, "secure.step": step}
+        start = message.get("secure.start", 0)  # a server that starts again has forgotten how often it has asked
+        base = start * STARTS if isinstance(start, int) else 0
+        return {**message, "secure.attempt": base + self._attempt, "secure.step": step}
 
 
 class Answered:

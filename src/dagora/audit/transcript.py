@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dagora.federated.message import Message
 from dagora.federated.protocol import Aggregation, Summand, Total, Transport
+from dagora.federated.vault import Vault
 
 Summands = Mapping[str, tuple[Summand, ...]]  # by site, one a round
 
@@ -75,7 +76,9 @@ class Recorder:
         """What each site knows of its own answers."""
         return {site: tuple(own) for site, own in self._summands.items()}
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
         """Note the summand before it is protected."""
         own = self._summands.setdefault(site, [])
 
@@ -84,7 +87,7 @@ class Recorder:
             own.append(summand)
             return summand
 
-        return self._inner.at_site(site, noted)
+        return self._inner.at_site(site, noted, vault)
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Note the replies and the total."""

@@ -28,9 +28,14 @@ class Guard:
             self.policy.admit(self.job, self.rows, spent(self.ledger.entries))
 
     def enter(self) -> None:
-        """Join the run, or raise a PolicyError."""
-        self.check()
-        self.ledger.opened(self.job)
+        """Join the run, or raise a PolicyError.  A run that was joined before, by the ledger, counts once."""
+        joined = [entry.what for entry in self.ledger.entries if isinstance(entry.what, Job)]
+        earlier = [job for job in joined if job.run == self.job.run]
+        if not earlier:
+            self.check()
+            self.ledger.opened(self.job)
+        elif earlier[-1] != self.job:
+            raise PolicyError("policy: the run of this name was joined as another job; start a new run")
 
     def release(self, shapes: Shapes, message: Message) -> None:
         """Let a summand go on its way out, or raise a PolicyError."""

@@ -28,6 +28,7 @@ MAX_DIMENSIONS = 8
 
 _MAGIC = b"DAGORA1\n"
 _START = len(_MAGIC) + 4
+_ALIGNMENT = 16  # of the first array: where numbers lie must not depend on the header, as the order of sums may on it
 _DTYPES = {code: np.dtype(code) for code in ("<f8", "<i8", "<u8", "|u1")}
 
 
@@ -51,6 +52,7 @@ def encode(message: Message) -> bytes:
         text = _ENCODER.encode(header).encode()
     except ValueError:
         raise MessageError("a number in the message is not finite; check the computation that made it") from None
+    text += b" " * (-(_START + len(text)) % _ALIGNMENT)
     data = b"".join([_MAGIC, struct.pack("<I", len(text)), text, *body])
     if len(header) > MAX_FIELDS or len(text) > MAX_HEADER or len(data) > MAX_BYTES:
         raise MessageError(f"the message is over the limits: {len(header)} fields, {len(data)} bytes")

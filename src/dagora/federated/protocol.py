@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.federated.message import Message
+from dagora.federated.vault import Vault
 
 Summand: TypeAlias = Mapping[str, FloatArray]
 Total: TypeAlias = Mapping[str, FloatArray]
@@ -119,8 +120,10 @@ class Transport(Protocol):
 class Aggregation(Protocol):
     """Turns summands into a total.  Both halves are in one file, so that one can be checked against the other."""
 
-    def at_site(self, site: str, answer: Callable[[Message], Summand]) -> Callable[[Message], Message]:
-        """Wrap a site's answers on their way out."""
+    def at_site(
+        self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
+    ) -> Callable[[Message], Message]:
+        """Wrap a site's answers on their way out; what must not be drawn twice is in the vault (None: in memory)."""
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Ask every site and add up what they answer."""
