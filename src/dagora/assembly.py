@@ -13,7 +13,7 @@ from dagora.algorithms.presets import Options, build, build_private
 from dagora.data.moments import Moments
 from dagora.data.rows import Rows
 from dagora.data.sample import Sample
-from dagora.data.summary import check_together, summarise
+from dagora.data.summary import Prepared, check_together, summarise
 from dagora.data.tables import Streamed
 from dagora.errors import InputError
 from dagora.federated.protocol import Aggregation, Algorithm
@@ -35,6 +35,51 @@ def assemble(
     options: Options, aggregation: str, privacy: Privacy | None, tables: Sequence[Streamed], names: tuple[str, ...]
 ) -> Assembly:
     """Read every site's rows once, refuse data from which nothing can be learned, and put the parts together."""
+    check_combination(options, privacy)
+    pooling = options.method == "pooled"
+    prepared = [prepare(options, privacy, table, names, pooling) for table in tables]
+    summaries = [one.summary for one in prepared]
+    # Under differential privacy no exact fact of the data may decide whether a run takes place.
+    pooled = check_together(names, summaries) if privacy is None else None
+    rows = {summary.site: summary.moments.n for summary in summaries}
+    data: dict[str, Any] = {one.summary.site: one.data for one in prepared}
+    if pooling:
+        data = {"pooled": _start(options, tables, names) if options.additive or options.networks else pooled}
+    if not pooling and len(data) == 1 and privacy is None and aggregation != "plain":
+        raise InputError(
+            f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
+        )
+    warnings: tuple[str, ...] = ()
+    if options.networks and pooled is not None and options.method not in ("voting", "average"):
+        warnings = _check_for_networks(options, names, pooled)
+    protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
+    return Assembly(build_under(options, names, protection), protection, data, rows, warnings)
+
+
+def build_under(options: Options, names: tuple[str, ...], protection: Aggregation) -> Algorithm[Any, Any, Any]:
+    """The algorithm; under differential privacy, the one whose summands state their sensitivity."""
+    if isinstance(protection, Gaussian):
+        return build_private(options, names, protection.multiplier)
+    return build(options, names)
+
+
+def prepare(
+    options: Options, privacy: Privacy | None, table: Streamed, names: tuple[str, ...], summary_only: bool = False
+) -> Prepared:
+    """Read a site's rows."""
+    summary = summarise(table, names)
+    if summary_only or not (options.additive or options.networks or privacy is not None):
+        return Prepared(summary, summary.moments)
+    return Prepared(summary, _start(options, [table], names))
+
+
+def _start(options: Options, tables: Sequence[Streamed], names: tuple[str, ...]) -> Rows | Sample:
+    rows = Rows.of(tables, names)
+    return Sample.read(rows) if options.networks else rows
+
+
+def check_combination(options: Options, privacy: Privacy | None) -> None:
+    """Refuse noise where it would protect nothing."""
     if options.model != "linear" and privacy is not None:  # e.g. one row of a series is part of several stacked rows
         raise InputError(f"aggregation: 'gaussian' is for model 'linear'; choose another for model {options.model!r}")
     if privacy is not None and options.method != "covariance":
@@ -42,29 +87,12 @@ def assemble(
             f"aggregation: a summand of method {options.method!r} states no sensitivity, so noise cannot protect it; "
             "use method 'covariance'"
         )
-    summaries = [summarise(table, names) for table in tables]
-    # Under differential privacy no exact fact of the data may decide whether a run takes place.
-    pooled = check_together(names, summaries) if privacy is None else None
-    rows = {summary.site: summary.moments.n for summary in summaries}
-    data: dict[str, Any] = {summary.site: summary.moments for summary in summaries}
-    if options.additive or options.networks or (privacy is not None and options.method == "covariance"):
-        data = {table.site: Rows.of([table], names) for table in tables}
-    if options.method == "pooled":
-        data = {"pooled": Rows.of(tables, names) if options.additive or options.networks else pooled}
-    if options.method != "pooled" and len(data) == 1 and privacy is None and aggregation != "plain":
-        raise InputError(
-            f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
-        )
-    warnings: tuple[str, ...] = ()
-    if options.networks and pooled is not None and options.method not in ("voting", "average"):
-        warnings = _check_for_networks(options, names, pooled)
-    if options.networks:
-        data = {site: Sample.read(chunks) for site, chunks in data.items()}
-    protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
-    algorithm: Algorithm[Any, Any, Any] = build(options, names)
-    if isinstance(protection, Gaussian) and options.method == "covariance":
-        algorithm = build_private(options, names, protection.multiplier)
-    return Assembly(algorithm, protection, data, rows, warnings)
+
+
+def with_default_learner(learner: str | None, model: str, method: str, privacy: Privacy | None) -> str | None:
+    """Under noise the default is a learner that heeds it."""
+    private = privacy is not None and (model, method) == ("linear", "covariance")
+    return "notears" if private and learner is None else learner
 
 
 def _check_for_networks(options: Options, names: tuple[str, ...], pooled: Moments) -> tuple[str, ...]:

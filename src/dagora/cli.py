@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.cli_federation import federation
 from dagora.cli_nonlinear import (
     Device,
     Effects,
@@ -59,6 +60,7 @@ app.command("audit")(audit_command)
 app.command("ledger")(ledger_command)
 app.command("lags")(lags_command)
 app.command("policy")(policy_command)
+app.add_typer(federation, name="federation")
 
 
 @app.callback(invoke_without_command=True)

@@ -43,6 +43,8 @@ def print_cost(result: Result) -> None:
 def _rows(result: Result) -> str:
     if result.site_rows:
         return f"{count(sum(result.site_rows.values()), 'row')}, "
+    if "epsilon_spent" not in result.settings:
+        return ""  # on a network the coordinator sees totals, and rows of all sites together tell nobody much
     spent = f"epsilon {result.settings['epsilon_spent']:.3g} at delta {result.settings['delta']:g} spent"
     return f"{spent}, noisy totals worth {count(result.settings['rows_worth'], 'row')}, "
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,26 +9,23 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import check_privacy
 from dagora.algorithms.presets import Options
-from dagora.assembly import assemble
+from dagora.assembly import assemble, with_default_learner
+from dagora.conclusion import conclude
 from dagora.data.series import SeriesSource, open_series
 from dagora.data.tables import Streamed, open_tables
-from dagora.errors import ConvergenceWarning, InputError
+from dagora.errors import InputError
 from dagora.federated.guard import Guard, PolicySource, read_policies
 from dagora.federated.policy import Job
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site, naming
 from dagora.files import make_folder
-from dagora.graphs import break_cycles
 from dagora.result import Result
 from dagora.transport.in_process import InProcess
-from dagora.version import __version__
 
 
 def learn(
@@ -108,17 +104,16 @@ def learn(
         threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
     """
     privacy = check_privacy(aggregation, epsilon, delta, colluders)
-    if privacy is not None and learner is None and (model, method) == ("linear", "covariance"):
-        learner = "notears"
+    learner = with_default_learner(learner, model, method, privacy)
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
         lags, lag_lam, lag_threshold, hidden, ridge, seed, device,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")
-    tables = _open(sites, options, series, time)
+    tables = open_sites(sites, options, series, time)
     names = tables[0].names
-    with threadpool_limits(threads), _torch_threads(threads if options.networks else None), ExitStack() as stack:
+    with threadpool_limits(threads), torch_threads(threads if options.networks else None), ExitStack() as stack:
         assembly = assemble(options, aggregation, privacy, tables, names)
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
         job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
@@ -128,40 +123,16 @@ def learn(
                 guard.enter() if method == "pooled" else guard.check()
         parts = [Site(site, algorithm.site, own, protection, guards.get(site)) for site, own in data.items()]
         outcome = run(algorithm.server, protection, InProcess(parts), watch, job.run)
-    estimate = outcome.estimate
-    d = len(names) // (options.past + 1)  # below the first d rows, weights of the past: no cycles there
-    adjacency, removed = break_cycles(estimate.edges[:d], estimate.strength[:d])
-    told = assembly.warnings + estimate.warnings
-    for text in told:
-        warnings.warn(text, ConvergenceWarning, stacklevel=2)
-    settings = options.settings | {"aggregation": aggregation, "version": __version__}
-    if isinstance(protection, Gaussian):
-        settings |= {"epsilon": epsilon, "delta": protection.delta, "colluders": protection.colluders}
-        settings |= {"epsilon_spent": protection.epsilon_spent, "rows_worth": int(estimate.extras["rows_worth"])}
-    return Result(
-        weights=estimate.weights[:d] + 0.0,  # no -0.0 in files
-        adjacency=adjacency,
-        names=names[:d],
-        history=outcome.history,
-        ledger=outcome.ledger,
-        seconds=outcome.seconds,
-        settings=settings,
-        # Exact counts are not noisy: under differential privacy they stay untold.
-        site_rows={} if privacy else assembly.rows,
-        sites=tuple(assembly.rows),
-        warnings=told,
-        removed=tuple(removed),
-        extras=estimate.extras,
-        identified=estimate.cpdag,
-        functions=estimate.functions,
-        lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
-        lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
-    )
+    # Exact counts are not noisy: under differential privacy they stay untold.
+    known = {} if privacy else assembly.rows
+    sites_of = tuple(assembly.rows)
+    return conclude(outcome, options, names, aggregation, protection, sites_of, known, assembly.warnings)
 
 
-def _open(
+def open_sites(
     sites: Sequence[Any] | Mapping[str, Any], options: Options, series: str | None, time: str | None
 ) -> Sequence[Streamed]:
+    """Open every site's data as the model wants it."""
     if options.dynamic:
         return open_series(sites, options.past, series, time)
     for option, column in (("series", series), ("time", time)):
@@ -171,7 +142,7 @@ def _open(
 
 
 @contextmanager
-def _torch_threads(count: int | None) -> Iterator[None]:
+def torch_threads(count: int | None) -> Iterator[None]:
     """Torch has threads of its own; None where it is not used, and need not be there."""
     if count is None or importlib.util.find_spec("torch") is None:
         yield

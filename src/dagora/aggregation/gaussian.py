@@ -50,7 +50,7 @@ class Gaussian:
         if not 0 <= colluders < sites:
             raise InputError(f"colluders: must be 0 or more and below the number of sites, {sites}")
         self.inner = inner
-        self.delta = delta
+        self.epsilon, self.delta = epsilon, delta
         self.colluders = colluders
         self.rho = budget(epsilon, delta)
         self._honest = sites - colluders

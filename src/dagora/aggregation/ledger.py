@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dagora.errors import DagoraError
-from dagora.federated.policy import Job, Spent
+from dagora.federated.policy import MAX_NAME, Job, Spent
 
 START = "0" * 64  # the `previous` of a first entry, and the head of an empty ledger
 
@@ -51,12 +51,25 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """Anything else that a reader of the ledger should know of: who asked for what, and what was refused."""
+
+    event: str
+    who: str  # by certificate
+    run: str = ""
+    detail: str = ""
+
+
+Happening = Job | Sent | Noted
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One line: a run that the site joined (a Job) or a reply that left it (Sent), chained to the line before."""
+    """One line, chained to the one before: a run that was joined (a Job), a reply that left (Sent) or a note."""
 
     site: str
     time: str  # UTC
-    what: Job | Sent
+    what: Happening
     previous: str
     hash: str
 
@@ -116,6 +129,10 @@ class Ledger:
         digest = hashlib.sha256(payload).hexdigest()
         return self._append(Sent(run, round, phase, dict(fields), len(payload), digest, protection))
 
+    def note(self, event: str, who: str, run: str = "", detail: str = "") -> Entry:
+        """Write down what is neither of these; names from outside are cut to a length that does no harm."""
+        return self._append(Noted(event, who[:MAX_NAME], run[:MAX_NAME], detail[:MAX_NAME]))
+
     def close(self) -> None:
         """Close the file, if there is one; the entries stay readable."""
         if self._file is not None:
@@ -128,7 +145,7 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _append(self, what: Job | Sent) -> Entry:
+    def _append(self, what: Happening) -> Entry:
         time, previous = self._clock(), self.head
         body = _body(self.site, time, what, previous)
         own = hashlib.sha256(body).hexdigest()
@@ -205,8 +222,8 @@ def _name(path: str | os.PathLike[str]) -> str:
     return f"ledger {os.fspath(path)!r}"
 
 
-def _body(site: str, time: str, what: Job | Sent, previous: str) -> bytes:
-    kind = "opened" if isinstance(what, Job) else "sent"
+def _body(site: str, time: str, what: Happening, previous: str) -> bytes:
+    kind = {Job: "opened", Sent: "sent", Noted: "noted"}[type(what)]
     return _ENCODER.encode({"kind": kind, "previous": previous, "site": site, "time": time, **vars(what)}).encode()
 
 
@@ -238,9 +255,11 @@ def _entry(line: bytes) -> Entry | None:
         values: dict[str, Any] = json.loads(line)
         site, time, kind = values.pop("site"), values.pop("time"), values.pop("kind")
         previous, own = values.pop("previous"), values.pop("hash")
-        what: Job | Sent
+        what: Happening
         if kind == "opened":
             what = Job(**values | {"sites": tuple(values["sites"])})
+        elif kind == "noted":
+            what = Noted(**values)
         else:
             what = Sent(**values | {"fields": {name: tuple(shape) for name, shape in values["fields"].items()}})
         body = _body(site, time, what, previous)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,14 @@ class SiteSummary:
     site: str
     moments: Moments
     facts: Facts
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A site's rows after one pass: what they are like, and what the site part starts from."""
+
+    summary: SiteSummary
+    data: Any
 
 
 def summarise(table: Streamed, order: Sequence[str]) -> SiteSummary:

@@ -1,0 +1,5 @@
+"""`python -m dagora`."""
+
+from dagora.cli import main
+
+main()

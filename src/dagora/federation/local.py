@@ -1,0 +1,114 @@
+"""A whole federation on one machine: real processes on loopback with mutual TLS, for a first try and for tests."""
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from dagora.data.tables import named_sites
+from dagora.errors import DagoraError, InputError
+from dagora.federation.kits import SERVER
+from dagora.federation.provision import Federation, provision
+
+ADMINISTRATOR = "you@localhost.local"
+
+_STARTING = 30.0  # seconds for a process to start, and some more for each
+
+
+class LocalFederation:
+    """Kits, a server and a site a file, under a folder; processes end with the block.
+
+    data: files by site.  The sites have no policy unless one is given: all is on one machine already.
+    """
+
+    def __init__(self, folder: Path, data: Mapping[str, Path], policy: Path | None = None) -> None:
+        self.folder, self._data, self._policy = folder, dict(data), policy
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        federation = Federation("local", "localhost", _free_port(), tuple(data), (ADMINISTRATOR,), "127.0.0.1")
+        provision(federation, folder)
+
+    @property
+    def admin(self) -> Path:
+        """The kit that jobs are submitted with."""
+        return self.folder / ADMINISTRATOR
+
+    def __enter__(self) -> "LocalFederation":
+        self.start(SERVER)
+        for site in self._data:
+            self.start(site)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def start(self, name: str) -> None:
+        """Start the server or a site, as its administrator would."""
+        command = [sys.executable, "-m", "dagora", "federation"]
+        if name == SERVER:
+            command += ["server", str(self.folder / SERVER)]
+        else:
+            policy = ["--no-policy"] if self._policy is None else ["--policy", str(self._policy)]
+            command += ["site", str(self.folder / name), "--data", str(self._data[name].absolute()), *policy]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as a crash would."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def check(self) -> None:
+        """Whether all processes are there; else the last line that one of them wrote."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise DagoraError(f"{name!r} ended: {self.last_line(name)}")
+
+    def wait_for_server(self) -> None:
+        """Return when the server listens."""
+        end = time.monotonic() + _STARTING + len(self._data)
+        while not self._says(SERVER, "listening"):
+            self.check()
+            if time.monotonic() > end:
+                raise DagoraError(f"the server did not start: {self.last_line(SERVER)}")
+            time.sleep(0.05)
+
+    def last_line(self, name: str) -> str:
+        """What a process said last."""
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1].removeprefix("dagora: ") if lines else "it said nothing"
+
+    def _says(self, name: str, word: str) -> bool:
+        return word in (self.folder / f"{name}.log").read_text(errors="replace")
+
+
+def site_names(files: Sequence[Path]) -> dict[str, Path]:
+    """Names that certificates can carry, made of the files'."""
+    names = [
+        re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "site" for name in named_sites([str(f) for f in files])
+    ]
+    counts = Counter(names)
+    names = [
+        f"{name}-{k}" if counts[name] > 1 or name in (SERVER, "localhost") else name for k, name in enumerate(names, 1)
+    ]
+    if len(set(names)) < len(files):
+        raise InputError("the files' names are too alike to name sites by; rename them")
+    return dict(zip(names, files, strict=True))
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

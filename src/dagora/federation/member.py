@@ -1,0 +1,192 @@
+"""A site's side of a federation: what it answers, and what it keeps so that it can go on after a crash.
+
+    introduce   who it is and which columns it has       -> names, its signing certificate, its version of Dagora
+    join        a plan, the cohort and the schema        -> the schema's hash, once policy and columns allow it
+    round       a message of the run                     -> what its Site answers, protected
+    end         the run is over                          -> nothing; secrets of the run are deleted
+
+A state is a function of data and messages.  So what is written down for a restart are the messages that were answered
+(`requests`), with a hash of each summand, and random draws (the vault).  A restart replays them: the site is then where
+it was, to the bit, or says that it is not.  A reply is in the ledger first, then in the requests, and only then leaves.
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dagora.aggregation.cohort import Cohort
+from dagora.aggregation.ledger import Ledger
+from dagora.aggregation.registry import AGGREGATIONS
+from dagora.algorithms.inspection import inspected
+from dagora.assembly import build_under, prepare
+from dagora.data.tables import Streamed
+from dagora.errors import DagoraError, InputError, MessageError
+from dagora.federated.guard import Guard
+from dagora.federated.message import Message, decode, encode
+from dagora.federated.policy import Policy
+from dagora.federated.site import Site, naming
+from dagora.federation.kits import SERVER, Kit
+from dagora.federation.plan import Plan
+from dagora.federation.schema import check_columns, names_from, schema_hash
+from dagora.federation.store import FolderVault, Records, write_whole
+from dagora.federation.texts import boxed, text_in
+from dagora.files import make_folder
+from dagora.learn import open_sites, torch_threads
+from dagora.version import __version__
+
+_LOG = logging.getLogger("dagora.site")
+_RESENT = 4  # replies at hand for requests that come again: those of one round
+
+
+@dataclass
+class _Joined:
+    """The run that the site is in."""
+
+    run: str
+    request: bytes  # that it was joined with
+    networks: bool
+    site: Site[Any, Any]
+    requests: Records
+    replies: dict[str, bytes] = field(default_factory=dict)  # to the newest requests, by hash
+
+    def remember(self, request: bytes, reply: bytes) -> None:
+        self.replies[_digest(request)] = reply
+        while len(self.replies) > _RESENT:
+            del self.replies[next(iter(self.replies))]
+
+
+class Member:
+    """Answers a server's requests, one after the other."""
+
+    def __init__(self, kit: Kit, data: Path, policy: Policy | None, threads: int = 1) -> None:
+        self._kit, self._data, self._policy, self._threads = kit, data, policy, threads
+        self._folder = kit.state / "run"
+        self.ledger = Ledger(kit.name, kit.state / "ledger.jsonl")
+        self._joined: _Joined | None = None
+        self._answers: dict[str, Callable[[Message, bytes], bytes]] = {
+            "introduce": self._introduce, "join": self._join, "round": self._round, "end": self._end
+        }  # fmt: skip
+
+    def answer(self, topic: str, request: bytes) -> bytes:
+        """Bytes in, bytes out.  What is refused is written down, with the reason."""
+        try:
+            if topic not in self._answers:
+                raise MessageError("message refused: it asks for nothing that a site answers")
+            message = decode(request)
+            with naming(self._kit.name), threadpool_limits(self._threads):
+                return self._answers[topic](message, request)
+        except DagoraError as error:
+            _LOG.warning("refused: %s", error)
+            self.ledger.note("refused", SERVER, detail=str(error))
+            raise
+
+    def _introduce(self, message: Message, request: bytes) -> bytes:
+        plan = Plan.from_json(text_in(message, "plan"))
+        columns = json.dumps(list(self._open(plan).names))
+        return encode(
+            {"columns": boxed(columns), "certificate": boxed(self._kit.signing_certificate), "version": __version__}
+        )
+
+    def _join(self, message: Message, request: bytes) -> bytes:
+        run, names = text_in(message, "run"), names_from(text_in(message, "columns"))
+        if self._joined is None or self._joined.request != request:
+            if (self._folder / "join").exists() and (self._folder / "join").read_bytes() == request:
+                self._restore()
+            else:
+                if self._folder.exists():
+                    shutil.rmtree(self._folder)  # of a run that the server has given up
+                make_folder(self._folder)
+                self._joined = self._enter(message, request)
+                write_whole(self._folder / "join", request)
+                _LOG.info("joined run %s", run)
+        return encode({"schema": schema_hash(names)})
+
+    def _round(self, message: Message, request: bytes) -> bytes:
+        if self._joined is None:
+            self._restore()
+        joined = self._joined
+        if joined is None or message.get("run") != joined.run:
+            raise MessageError("message refused: it is of a run that this site has not joined")
+        if (earlier := joined.replies.get(_digest(request))) is not None:
+            return earlier
+        with torch_threads(self._threads if joined.networks else None):
+            reply = joined.site.reply(message)
+        joined.requests.append(
+            encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
+        )
+        joined.remember(request, reply)
+        return reply
+
+    def _end(self, message: Message, request: bytes) -> bytes:
+        run = text_in(message, "run")
+        if self._joined is None:
+            kept = self._folder / "join"
+            ended = kept.exists() and text_in(decode(kept.read_bytes()), "run") == run
+        else:
+            ended = self._joined.run == run
+        if ended:
+            self._joined = None
+            shutil.rmtree(self._folder)
+            _LOG.info("run %s is over", run)
+            self.ledger.note("ended", SERVER, run, text_in(message, "how"))
+        return encode({})
+
+    def _enter(self, message: Message, request: bytes) -> _Joined:
+        """Check all that the site was told, ask its policy, and start from its data."""
+        run, plan = text_in(message, "run"), Plan.from_json(text_in(message, "plan"))
+        names, sites = names_from(text_in(message, "columns")), tuple(json.loads(text_in(message, "sites")))
+        certificates = json.loads(text_in(message, "certificates"))
+        if message.get("version") != __version__:
+            raise InputError(f"has Dagora {__version__}, the server {message.get('version')}; install the same")
+        if text_in(message, "schema") != schema_hash(names) or self._kit.name not in sites:
+            raise MessageError("message refused: the schema is not what its hash says, or the run is of other sites")
+        table = self._open(plan)
+        check_columns(self._kit.name, tuple(table.names), names, "the run")
+        cohort = Cohort(
+            {site: self._kit.public_key(site, certificates[site]) for site in sites},
+            {self._kit.name: self._kit.signing_key},
+        )
+        protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
+        algorithm = build_under(plan.settings, names, protection)
+        prepared = prepare(plan.settings, plan.privacy, table, names)
+        if plan.privacy is None:
+            algorithm = inspected(algorithm, names)
+        guard = Guard(plan.job(run, sites), prepared.summary.moments.n, self._policy, self.ledger)
+        start = prepared if plan.privacy is None else prepared.data
+        site = Site(self._kit.name, algorithm.site, start, protection, guard, FolderVault(self._folder))
+        return _Joined(run, request, plan.settings.networks, site, Records(self._folder / "requests"))
+
+    def _restore(self) -> None:
+        """Go through what was answered before a restart."""
+        kept = self._folder / "join"
+        if not kept.exists():
+            return
+        request = kept.read_bytes()
+        joined = self._enter(decode(request), request)
+        with torch_threads(self._threads if joined.networks else None):
+            for record in joined.requests:
+                message = decode(record)
+                earlier = np.asarray(message["request"]).tobytes()
+                joined.remember(earlier, joined.site.replay(earlier))
+                if joined.site.fingerprint != message["summand"]:
+                    raise InputError(
+                        "its data, software or machine is not what it was when the run began, so the run cannot go on "
+                        "here; put it back, or abort the run and start a new one"
+                    )
+        self._joined = joined
+        _LOG.info("resumed run %s", joined.run)
+
+    def _open(self, plan: Plan) -> Streamed:
+        return open_sites({self._kit.name: str(self._data)}, plan.settings, plan.series, plan.time)[0]
+
+
+def _digest(request: bytes) -> str:
+    return sha256(request).hexdigest()

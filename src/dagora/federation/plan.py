@@ -1,0 +1,111 @@
+"""A job as an administrator asks for it: a method and parameters by name, and nothing that could be run.
+
+A plan has `learn`'s options, less those that are a site's own (data, policy, ledger, threads, device).  Whoever reads
+one, be it a file, the server or a site, makes it anew from its fields: what is not on the list is refused there.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dagora.aggregation.registry import Privacy, check_privacy
+from dagora.algorithms.presets import Options
+from dagora.assembly import check_combination, with_default_learner
+from dagora.errors import InputError
+from dagora.federated.policy import MOVES_ROWS, Job
+
+_SITES_OWN = ("device",)
+_OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _SITES_OWN)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of the sites, checked as it is made."""
+
+    options: Mapping[str, Any]  # those of Options that are given
+    aggregation: str = "masked"
+    epsilon: float | None = None
+    delta: float | None = None
+    colluders: int | None = None
+    series: str | None = None
+    time: str | None = None
+    sites: tuple[str, ...] = ()  # none: all that the server knows of
+    deadline: float = 600.0  # seconds that a site may stay away before the run stops
+
+    def __post_init__(self) -> None:
+        if self.settings.method == MOVES_ROWS:
+            raise InputError(f"method: {MOVES_ROWS!r} would move rows; choose another")
+        check_combination(self.settings, self.privacy)
+        if not isinstance(self.deadline, int | float) or not 0 < self.deadline < 1e9:
+            raise InputError("deadline: must be a number of seconds over 0")
+        if not all(isinstance(site, str) and site for site in self.sites) or len(set(self.sites)) < len(self.sites):
+            raise InputError("sites: must be a list of different names")
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "Plan":
+        """From keys and values; every one must be known."""
+        own = [field.name for field in fields(cls) if field.name != "options"]
+        for key in found:
+            if key not in own and key not in _OPTIONS:
+                raise InputError(f"job: there is no key {key!r}; choose from {', '.join([*_OPTIONS, *own])}")
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items() if n in own}
+        options = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if name in _OPTIONS}
+        try:
+            return cls(options, **values)
+        except TypeError:
+            raise InputError("job: a value is of the wrong kind; see docs/federation.md") from None
+
+    @classmethod
+    def read(cls, path: Path) -> "Plan":
+        """From job.toml."""
+        where = f"job {str(path)!r}"
+        try:
+            return cls.of(tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise InputError(f"{where}: cannot be read: {error.strerror}; check the path") from None
+        except InputError as error:
+            raise InputError(f"{where}: {str(error).removeprefix('job: ')}") from None
+        except ValueError as error:
+            raise InputError(f"{where}: is not valid TOML: {error}; correct it") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """As it came over the network."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InputError("job refused: it is not a list of keys and values")
+        return cls.of(found)
+
+    def with_changes(self, changes: Mapping[str, Any]) -> "Plan":
+        """The same with some keys changed."""
+        return self.of({**json.loads(self.to_json()), **changes})
+
+    def to_json(self) -> str:
+        """For the network; the same plan gives the same text."""
+        given = {name: value for name, value in asdict(self).items() if name != "options" and value not in (None, ())}
+        return json.dumps({**self.options, **given}, sort_keys=True)
+
+    @cached_property
+    def privacy(self) -> Privacy | None:
+        """The options of differential privacy."""
+        return check_privacy(self.aggregation, self.epsilon, self.delta, self.colluders)
+
+    @cached_property
+    def settings(self) -> Options:
+        """The options of learning."""
+        given = dict(self.options)
+        model, method = str(given.get("model", "linear")), str(given.get("method", "admm"))
+        given["learner"] = with_default_learner(given.get("learner"), model, method, self.privacy)
+        return Options(**given)
+
+    def job(self, run: str, sites: tuple[str, ...]) -> Job:
+        """What a site's policy is asked about."""
+        delta = self.privacy.delta if self.privacy else None
+        return Job(run, self.settings.method, self.aggregation, sites, self.epsilon, delta)

@@ -1,0 +1,54 @@
+"""Why there is no connection: one TLS handshake by hand, whose outcome can be put into words."""
+
+import socket
+import ssl
+
+from dagora.federation.kits import Kit
+
+_SECONDS = 5.0
+
+
+class Refusal(str):
+    """A reason that waiting does not cure."""
+
+
+def why_not(kit: Kit) -> str | None:
+    """What keeps this participant from the server; None if nothing does.  A Refusal needs another kit or clock."""
+    files = kit.credentials
+    context = ssl.create_default_context(cafile=files["ca_cert"])
+    context.load_cert_chain(files["client_cert"], files["client_key"])
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((kit.host, kit.port), _SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=kit.host) as secure,
+        ):
+            secure.recv(1)  # with TLS 1.3 a refusal of our certificate comes after the handshake
+    except ssl.SSLCertVerificationError as error:
+        return Refusal(f"the server at {kit.address} shows a certificate that is not good here: {error.verify_message}")
+    except ssl.SSLError as error:
+        return Refusal(f"the server at {kit.address} refuses this kit's certificate: {_words(error)}")
+    except TimeoutError:
+        return f"the server at {kit.address} does not answer; check the address and the firewall"
+    except ConnectionResetError:
+        return f"the server at {kit.address} ends the connection"
+    except ConnectionRefusedError:
+        return f"there is no server at {kit.address} yet"
+    except OSError as error:
+        return f"the server at {kit.address} cannot be reached: {error.strerror or error}"
+    return None
+
+
+def free_port(listen: str, port: int) -> bool:
+    """Whether a server could listen there: gRPC does not say when it cannot."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((listen, port))
+        except OSError:
+            return False
+    return True
+
+
+def _words(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ").replace("alert ", "").removeprefix("tlsv1 ")

@@ -1,0 +1,59 @@
+"""A Result as bytes and back, so that an administrator has what `learn` would have given."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from dagora.errors import MessageError
+from dagora.federated.message import Value, decode, encode
+from dagora.federated.run import Departure
+from dagora.federation.texts import boxed, text_in
+from dagora.result import Result
+
+_ARRAYS = ("weights", "adjacency")
+_OPTIONAL = ("identified", "lag_weights", "lag_adjacency")
+
+
+def to_bytes(result: Result) -> bytes:
+    """All of it but fitted functions, which stay with the server's process."""
+    about: dict[str, Any] = {
+        "names": result.names,
+        "history": [dict(entry) for entry in result.history],
+        "ledger": [asdict(entry) for entry in result.ledger],
+        "seconds": result.seconds,
+        "settings": dict(result.settings),
+        "warnings": result.warnings,
+        "removed": [[int(i), int(j)] for i, j in result.removed],
+        "sites": result.sites,
+    }
+    arrays = {name: getattr(result, name) for name in (*_ARRAYS, *_OPTIONAL)}
+    message: dict[str, Value] = {name: value for name, value in arrays.items() if value is not None}
+    return encode({**message, "about": boxed(json.dumps(about))})
+
+
+def from_bytes(data: bytes) -> Result:
+    """The same result in another process."""
+    message = decode(data)
+    about = json.loads(text_in(message, "about"))
+    arrays = {name: message[name] for name in (*_ARRAYS, *_OPTIONAL) if name in message}
+    if not all(isinstance(value, np.ndarray) for value in arrays.values()) or "weights" not in arrays:
+        raise MessageError("message refused: it holds no result")
+    ledger = tuple(
+        Departure(**{**entry, "fields": {name: tuple(shape) for name, shape in entry["fields"].items()}})
+        for entry in about["ledger"]
+    )
+    known: dict[str, Any] = {name: np.array(value) for name, value in arrays.items()}
+    return Result(
+        **known,
+        names=tuple(about["names"]),
+        history=tuple(about["history"]),
+        ledger=ledger,
+        seconds=about["seconds"],
+        settings=about["settings"],
+        site_rows={},  # the server never knew them
+        warnings=tuple(about["warnings"]),
+        removed=tuple((i, j) for i, j in about["removed"]),
+        sites=tuple(about["sites"]),
+    )
