@@ -27,6 +27,9 @@ NAMES = (
     "mlp_steps",
     "masked",
     "gpu",
+    "faults",
+    "federation",
+    "fuzz",
 )
 
 

@@ -30,10 +30,12 @@ def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
         return job(*arguments)
 
 
-def publish(name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "") -> None:
-    """Print a table and write it to results/NAME.md."""
+def publish(
+    name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "", command: str = ""
+) -> None:
+    """Print a table and write it to results/NAME.md; command: the benchmark's name, where it makes several tables."""
     option, suffix = (f" --first-seed {first_seed}", f"-from-{first_seed}") if first_seed else ("", "")
-    lines = [f"# {title}", "", f"`python -m benchmarks {name}{option}`; {machine()}", ""]
+    lines = [f"# {title}", "", f"`python -m benchmarks {command or name}{option}`; {machine()}", ""]
     lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
     lines += ["", notes] if notes else []

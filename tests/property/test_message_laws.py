@@ -27,9 +27,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )
-LAYOUTS = st.tuples(
-    st.sampled_from(["<f8", "<i8", "<u8", "|u1", "|O", "<f4"]), st.lists(st.integers(-2, 9), max_size=3)
-)
+SIZES = st.integers(-2, 9) | st.sampled_from([2**28, 2**30, 2**31, 2**32, 2**62, 2**63, 2**64, 10**400])
+LAYOUTS = st.tuples(st.sampled_from(["<f8", "<i8", "<u8", "|u1", "|O", "<f4"]), st.lists(SIZES, max_size=3))
 
 
 def refused_or_sound(data: bytes) -> None:

@@ -44,6 +44,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "masked": {"D": 3, "K": 2, "N": 60, "RUNS": {"masked": {"model": "masked"}, "mlp": {"model": "mlp"}}},
     "gpu": {"CELLS": ((4, 2),), "FULL": ((4, 2),), "N": 80},
     "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
+    "fuzz": {"INPUTS": {"message.decode": 300}, "OTHERS": 40},
+    "faults": {"RUNS": (("admm", "masked"),), "KILLS": 3, "D": 6, "N": 300},
+    "federation": {
+        "EQUAL": ((3, "admm", "masked"), (3, "covariance", "plain"), (3, "voting", "masked")),
+        "EQUAL_D": 5,
+        "EQUAL_N": 150,
+        "OVERHEAD": ((3, 5, "plain"),),
+        "OVERHEAD_N": 150,
+        "MANY": (4, 5),
+    },
 }
 
 

@@ -1,5 +1,6 @@
 """A summand as one vector, and a total back from one."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -7,8 +8,10 @@ import numpy as np
 
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
-from dagora.federated.message import Value
+from dagora.federated.message import MAX_BYTES, MAX_DIMENSIONS, Value
 from dagora.federated.protocol import Summand, Total
+
+MAX_NUMBERS = MAX_BYTES // 16  # two words each: more would not fit into a message
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,15 @@ class Layout:
 
     @classmethod
     def read(cls, text: Value | None, site: str) -> "Layout":
-        """As a site states them."""
+        """As a site states them: in the words of `text`, and no more than it could send."""
         try:
-            named = [part.split(":") for part in str(text).split(";")]
-            return cls({name: tuple(map(int, sizes.split(",") if sizes else ())) for name, sizes in named})
+            named = (part.split(":") for part in str(text).split(";"))
+            found = cls({name: tuple(map(int, sizes.split(",") if sizes else ())) for name, sizes in named})
+            if isinstance(text, str) and found.text == text and _possible(found):
+                return found
         except ValueError:
-            raise MessageError(f"site {site!r} did not say what its answer consists of; stop it") from None
+            pass
+        raise MessageError(f"site {site!r} did not say what its answer consists of; stop it")
 
     @property
     def text(self) -> str:
@@ -50,8 +56,16 @@ class Layout:
 
 def common_layout(contents: Mapping[str, Mapping[str, Value]]) -> Layout:
     """The layout that all sites state, or an error that names one that differs."""
-    (first, content), *others = contents.items()
+    (first, layout), *others = ((site, Layout.read(content.get("layout"), site)) for site, content in contents.items())
     for site, other in others:
-        if other.get("layout") != content.get("layout"):
+        if other.text != layout.text:
             raise MessageError(f"site {site!r} answered with other fields or shapes than site {first!r}; stop it")
-    return Layout.read(content.get("layout"), first)
+    return layout
+
+
+def _possible(layout: Layout) -> bool:
+    """Whether there can be such arrays; empty ones, too, have shapes that numpy cannot index."""
+    shapes = layout.shapes.values()
+    if any(len(shape) > MAX_DIMENSIONS or min(shape, default=0) < 0 for shape in shapes):
+        return False
+    return sum(math.prod(max(size, 1) for size in shape) for shape in shapes) <= MAX_NUMBERS

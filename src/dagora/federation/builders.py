@@ -34,6 +34,12 @@ _COMMUNICATION = {
         "options": [
             ["grpc.max_send_message_length", MAX_BYTES + _HEADERS],
             ["grpc.max_receive_message_length", MAX_BYTES + _HEADERS],
+            # A line that is cut without a word is noticed within half a minute.
+            ["grpc.keepalive_time_ms", 20_000],
+            ["grpc.keepalive_timeout_ms", 10_000],
+            ["grpc.keepalive_permit_without_calls", 1],
+            ["grpc.http2.max_pings_without_data", 0],
+            ["grpc.http2.min_recv_ping_interval_without_data_ms", 10_000],
         ],
         "max_workers": 1100,  # one a connection
     },

@@ -3,6 +3,7 @@
 import json
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -55,8 +56,11 @@ class Client:
         """End a run for good."""
         self._ask("abort", {"run": run})
 
-    def follow(self, run: str, watch: Watcher | None = None) -> Result:
-        """Wait for a run to end, and fetch its result; a run that ended without one is an error that says why."""
+    def follow(self, run: str, watch: Watcher | None = None, check: Callable[[], None] = lambda: None) -> Result:
+        """Wait for a run to end, and fetch its result; a run that ended without one is an error that says why.
+
+        check: called while waiting; may raise.
+        """
         seen = 0
         while True:
             about = self.status()["runs"].get(run)
@@ -70,6 +74,7 @@ class Client:
                 break
             if about["state"] != "running":
                 raise DagoraError(f"run {run} was {about['state']}: {about['detail']}")
+            check()
             time.sleep(_GLANCE)
         result = results.from_bytes(encode(self._ask("result", {"run": run})))
         for text in result.warnings:

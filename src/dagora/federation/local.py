@@ -24,13 +24,27 @@ class LocalFederation:
     """Kits, a server and a site a file, under a folder; processes end with the block.
 
     data: files by site.  The sites have no policy unless one is given: all is on one machine already.
+    spare: names of further sites that get kits only.  start: whether the block begins with all processes.
+    host, listen: the server's address and what it listens on.  before: words that a participant's command begins with,
+    such as those that put it into a network namespace.
     """
 
-    def __init__(self, folder: Path, data: Mapping[str, Path], policy: Path | None = None) -> None:
-        self.folder, self._data, self._policy = folder, dict(data), policy
+    def __init__(
+        self,
+        folder: Path,
+        data: Mapping[str, Path],
+        policy: Path | None = None,
+        spare: tuple[str, ...] = (),
+        start: bool = True,
+        host: str = "localhost",
+        listen: str = "127.0.0.1",
+        before: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.folder, self.data, self._policy, self._start = folder, dict(data), policy, start
+        self._before = dict(before or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        federation = Federation("local", "localhost", _free_port(), tuple(data), (ADMINISTRATOR,), "127.0.0.1")
-        provision(federation, folder)
+        sites = (*data, *spare)
+        provision(Federation("local", host, _free_port(), sites, (ADMINISTRATOR,), listen), folder)
 
     @property
     def admin(self) -> Path:
@@ -38,9 +52,8 @@ class LocalFederation:
         return self.folder / ADMINISTRATOR
 
     def __enter__(self) -> "LocalFederation":
-        self.start(SERVER)
-        for site in self._data:
-            self.start(site)
+        for name in (SERVER, *self.data) if self._start else ():
+            self.start(name)
         return self
 
     def __exit__(
@@ -56,14 +69,18 @@ class LocalFederation:
 
     def start(self, name: str) -> None:
         """Start the server or a site, as its administrator would."""
-        command = [sys.executable, "-m", "dagora", "federation"]
+        command = [*self._before.get(name, ()), sys.executable, "-m", "dagora", "federation"]
         if name == SERVER:
             command += ["server", str(self.folder / SERVER)]
         else:
             policy = ["--no-policy"] if self._policy is None else ["--policy", str(self._policy)]
-            command += ["site", str(self.folder / name), "--data", str(self._data[name].absolute()), *policy]
+            command += ["site", str(self.folder / name), "--data", str(self.data[name].absolute()), *policy]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def process(self, name: str) -> "subprocess.Popen[bytes]":
+        """The server's or a site's."""
+        return self._processes[name]
 
     def kill(self, name: str) -> None:
         """SIGKILL, as a crash would."""
@@ -74,11 +91,11 @@ class LocalFederation:
         """Whether all processes are there; else the last line that one of them wrote."""
         for name, process in self._processes.items():
             if process.poll() is not None:
-                raise DagoraError(f"{name!r} ended: {self.last_line(name)}")
+                raise DagoraError(self.last_line(name))
 
     def wait_for_server(self) -> None:
         """Return when the server listens."""
-        end = time.monotonic() + _STARTING + len(self._data)
+        end = time.monotonic() + _STARTING + len(self.data)
         while not self._says(SERVER, "listening"):
             self.check()
             if time.monotonic() > end:

@@ -2,10 +2,13 @@
 
 import socket
 import ssl
+import time
 
 from dagora.federation.kits import Kit
 
-_SECONDS = 5.0
+_SECONDS = 5.0  # for a handshake
+_TRIES, _PAUSE = 3, 0.5
+_CLOSED = "closed"
 
 
 class Refusal(str):
@@ -14,6 +17,15 @@ class Refusal(str):
 
 def why_not(kit: Kit) -> str | None:
     """What keeps this participant from the server; None if nothing does.  A Refusal needs another kit or clock."""
+    for _ in range(_TRIES):
+        reason = _handshake(kit)
+        if reason != _CLOSED:
+            return reason
+        time.sleep(_PAUSE)  # a server that is just going down closes connections, too
+    return Refusal(f"the server at {kit.address} refuses this kit's certificate, and closes the connection")
+
+
+def _handshake(kit: Kit) -> str | None:
     files = kit.credentials
     context = ssl.create_default_context(cafile=files["ca_cert"])
     context.load_cert_chain(files["client_cert"], files["client_key"])
@@ -23,7 +35,8 @@ def why_not(kit: Kit) -> str | None:
             socket.create_connection((kit.host, kit.port), _SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=kit.host) as secure,
         ):
-            secure.recv(1)  # with TLS 1.3 a refusal of our certificate comes after the handshake
+            # With TLS 1.3 a refusal of our certificate comes after the handshake; else gRPC speaks first.
+            return None if secure.recv(1) else _CLOSED
     except ssl.SSLCertVerificationError as error:
         return Refusal(f"the server at {kit.address} shows a certificate that is not good here: {error.verify_message}")
     except ssl.SSLError as error:
@@ -31,12 +44,11 @@ def why_not(kit: Kit) -> str | None:
     except TimeoutError:
         return f"the server at {kit.address} does not answer; check the address and the firewall"
     except ConnectionResetError:
-        return f"the server at {kit.address} ends the connection"
+        return _CLOSED
     except ConnectionRefusedError:
         return f"there is no server at {kit.address} yet"
     except OSError as error:
         return f"the server at {kit.address} cannot be reached: {error.strerror or error}"
-    return None
 
 
 def free_port(listen: str, port: int) -> bool:

@@ -29,6 +29,24 @@ def write_whole(path: Path, data: bytes) -> None:
         raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}; make room, and start again") from None
 
 
+def read_records(path: Path) -> Iterator[bytes]:
+    """The whole records of a file, from the first one on."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        left = path.stat().st_size
+        while len(head := file.read(_SIZE.size + _CHECK)) == _SIZE.size + _CHECK:
+            (size,) = _SIZE.unpack(head[: _SIZE.size])
+            left -= len(head)
+            if size > left:
+                return
+            record = file.read(size)
+            left -= size
+            if sha256(record).digest()[:_CHECK] != head[_SIZE.size :]:
+                return
+            yield record
+
+
 class Records:
     """A file of records that only grows.  One that a crash cut short was never relied on, and is dropped."""
 
@@ -39,20 +57,7 @@ class Records:
             os.truncate(path, self._end)
 
     def __iter__(self) -> Iterator[bytes]:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            left = self._path.stat().st_size
-            while len(head := file.read(_SIZE.size + _CHECK)) == _SIZE.size + _CHECK:
-                (size,) = _SIZE.unpack(head[: _SIZE.size])
-                left -= len(head)
-                if size > left:
-                    return
-                record = file.read(size)
-                left -= size
-                if sha256(record).digest()[:_CHECK] != head[_SIZE.size :]:
-                    return
-                yield record
+        return read_records(self._path)
 
     def append(self, record: bytes) -> None:
         """Write a record down for good."""

@@ -13,8 +13,9 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from hashlib import sha256
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded: its lines about TLS tell users nothing
@@ -38,7 +39,9 @@ DONE, WORKING, UNKNOWN, REFUSED = "done", "working", "unknown", "refused"
 
 Handler = Callable[[str, str, bytes], tuple[str, bytes]]  # who asks, topic, request -> state, answer
 
-_PATIENCE = 20.0  # seconds for one answer; a site that needs longer says within them that it is at work
+_PATIENCE = 120.0  # seconds for one answer on a slow line; a site at work says so within a few (federation/desk.py)
+_GLANCE = 0.1  # seconds between looks whether the connection that a question went over is still there
+_ASKERS = 4096  # threads at most; there are as many as questions that wait for an answer
 _PAUSE = 0.2  # seconds before a site that is away is asked again
 _LOG = logging.getLogger("dagora.network")
 
@@ -57,6 +60,9 @@ class Cell:
         self.name = new_admin_client_name() if kit.role == ADMIN else kit.name
         self._cell = CoreCell(self.name, f"grpc://{place}", True, kit.credentials)
         self._cell.add_incoming_filter("*", "*", self._refuse_foreign)
+        self._losses: Counter[str] = Counter()  # connections that broke off, by name
+        self._cell.set_cell_disconnected_cb(lambda agent: self._losses.update([str(agent.get_fqcn())]))
+        self._askers = ThreadPoolExecutor(_ASKERS, "asker")
         if handler is not None:
             self._cell.register_request_cb(CHANNEL, "*", self._handle, handler)
         self._cell.start()
@@ -74,15 +80,21 @@ class Cell:
 
     def ask(self, target: str, topic: str, request: bytes, patience: float = _PATIENCE) -> tuple[str, bytes] | None:
         """State and answer, or None if there was none in time."""
-        reply = self._cell.send_request(
-            CHANNEL, topic, target, CellMessage({}, request), timeout=patience, optional=True
+        losses = self._losses[target]
+        asked = self._askers.submit(
+            self._cell.send_request, CHANNEL, topic, target, CellMessage({}, request), timeout=patience, optional=True
         )
+        while not wait([asked], _GLANCE).done:
+            if self._losses[target] > losses:  # FLARE would wait for an answer that cannot come
+                return None
+        reply = asked.result()
         if reply.get_header(MessageHeaderKey.RETURN_CODE) != ReturnCode.OK:
             return None
         return str(reply.get_header(STATE)), bytes(reply.payload or b"")
 
     def close(self) -> None:
         """Leave the network."""
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._cell.stop()
 
     def _handle(self, message: CellMessage, handler: Handler) -> CellMessage:
@@ -150,7 +162,7 @@ class NvflareTransport:
         what, data, seen, away = topic, request, time.monotonic(), False
         while True:
             self._stop()
-            answer = self._cell.ask(site, what, data)
+            answer = self._cell.ask(site, what, data, min(_PATIENCE, self._deadline))
             if answer is None:
                 if not away:
                     _LOG.warning("site %s does not answer; waiting for it", site)

@@ -1,0 +1,203 @@
+"""Runs of a federation of real processes, and how they end when something does not go as it should."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dagora
+from dagora.aggregation.ledger import Entry, Noted, Sent, read, verify
+from dagora.errors import DagoraError, InputError
+from dagora.federation.client import Client
+from dagora.federation.kits import SERVER
+from dagora.federation.local import LocalFederation
+from dagora.federation.plan import Plan
+from tests.federation.conftest import site_files, wait_until_connected
+
+pytestmark = pytest.mark.xdist_group("federation")
+
+
+def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "dagora", "federation", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+
+def notes(local: LocalFederation, name: str) -> list[Noted]:
+    entries = read(local.folder / name / "state" / "ledger.jsonl")
+    return [entry.what for entry in entries if isinstance(entry.what, Noted)]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{}, {"aggregation": "plain"}, {"method": "covariance"}, {"method": "voting", "aggregation": "shared"}],
+    ids=str,
+)
+def test_a_network_finds_the_weights_of_one_process(
+    local: LocalFederation, client: Client, job: dict[str, str]
+) -> None:
+    result = client.follow(client.submit(Plan.of(job)))
+    asked: dict[str, Any] = {"aggregation": "masked", **job}
+    alone = dagora.learn(local.data, **asked)
+    assert np.array_equal(result.weights, alone.weights)
+    assert result.names == alone.names
+    assert result.sites == tuple(local.data)
+    assert result.rounds == alone.rounds + 1  # an inspection of the data
+    assert result.settings["aggregation"] == job.get("aggregation", "masked")
+
+
+def test_progress_comes_by_rounds(client: Client) -> None:
+    seen: list[float] = []
+    result = client.follow(client.submit(Plan.of({})), lambda figures: seen.append(figures["round"]))
+    assert seen == sorted(set(seen))
+    assert 1 <= seen[-1] <= result.rounds
+
+
+def test_a_site_that_stays_away_stops_the_run_by_name_and_the_run_resumes(
+    local: LocalFederation, client: Client
+) -> None:
+    local.kill("site-02")
+    run = client.submit(Plan.of({"deadline": 1.0}))
+    with pytest.raises(DagoraError, match="stopped: no answer from site 'site-02'"):
+        client.follow(run)
+    assert client.status()["runs"][run]["state"] == "stopped"
+    local.start("site-02")
+    wait_until_connected(client)
+    result = client.follow(client.resume(run))
+    assert np.array_equal(result.weights, dagora.learn(local.data, aggregation="masked").weights)
+
+
+def test_a_busy_server_refuses_and_an_abort_frees_it(local: LocalFederation, client: Client) -> None:
+    local.kill("site-03")
+    run = client.submit(Plan.of({}))
+    with pytest.raises(DagoraError, match=f"at run {run}"):
+        client.submit(Plan.of({}))
+    client.abort(run)
+    local.start("site-03")
+    with pytest.raises(DagoraError, match="aborted"):
+        client.follow(run)
+    with pytest.raises(DagoraError, match="nothing to abort"):
+        client.abort(run)
+    wait_until_connected(client)
+    assert client.follow(client.submit(Plan.of({"method": "covariance"}))).rounds == 2
+
+
+def test_one_job_submitted_twice_by_a_lost_answer_is_one_run(local: LocalFederation, client: Client) -> None:
+    before = len(client.status()["runs"])
+    asked = {"plan": Plan.of({"method": "covariance", "sites": list(local.data)}).to_json(), "token": "one"}
+    first, second = (client._ask("submit", asked)["run"] for _ in range(2))
+    client.follow(str(first))
+    assert first == second
+    assert len(client.status()["runs"]) == before + 1
+
+
+def test_other_columns_stop_a_run_before_a_number_is_sent(tmp_path: Path) -> None:
+    files = site_files(tmp_path / "data")
+    files["site-02"].write_text(files["site-02"].read_text().replace("x3", "weight", 1))
+    with LocalFederation(tmp_path / "kits", files) as local:
+        local.wait_for_server()
+        with Client(local.admin) as client, pytest.raises(DagoraError) as caught:
+            client.follow(client.submit(Plan.of({})))
+        for word in ("site 'site-02'", "lacks column 'x3'", "adds column 'weight'", "give all sites the same columns"):
+            assert word in str(caught.value)
+        for site in files:
+            assert not any(isinstance(entry.what, Sent) for entry in log_of(local, site))
+
+
+def log_of(local: LocalFederation, name: str) -> list[Entry]:
+    return read(local.folder / name / "state" / "ledger.jsonl")
+
+
+def test_logs_are_chained_and_say_who_asked(local: LocalFederation, client: Client) -> None:
+    run = client.submit(Plan.of({"method": "covariance"}))
+    client.follow(run)
+    for name in (SERVER, *local.data):
+        verify(local.folder / name / "state" / "ledger.jsonl")
+    asked = [note for note in notes(local, SERVER) if note.run == run]
+    assert [note.event for note in asked] == ["submitted", "round", "round", "done", "result read"]
+    assert asked[0].who == "you@localhost.local"
+    done = command("verify-log", local.folder / SERVER, local.folder / "site-01")
+    assert done.returncode == 0
+    assert done.stdout.count("unbroken") == 2
+
+
+def test_a_changed_log_is_told(local: LocalFederation, tmp_path: Path) -> None:
+    changed = tmp_path / "ledger.jsonl"
+    changed.write_text((local.folder / SERVER / "state" / "ledger.jsonl").read_text().replace("you@", "eve@", 1))
+    done = command("verify-log", changed)
+    assert done.returncode == 2
+    assert "line 1 was changed" in done.stderr
+
+
+def test_local_learns_in_one_command(tmp_path: Path) -> None:
+    files = site_files(tmp_path / "data")
+    done = command("local", *files.values(), "--out", tmp_path / "result", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    alone = dagora.learn(files, aggregation="masked")
+    assert told["edges"] == alone.summary()["edges"]
+    assert sorted(path.name for path in (tmp_path / "result").iterdir()) == ["edges.csv", "result.json", "weights.csv"]
+
+
+def test_bad_data_at_a_site_gives_one_line(tmp_path: Path) -> None:
+    files = site_files(tmp_path / "data")
+    header, first, rest = files["site-02"].read_text().split("\n", 2)
+    files["site-02"].write_text("\n".join([header, ",".join(["high", *first.split(",")[1:]]), rest]))
+    done = command("local", *files.values(), "--out", tmp_path / "result")
+    assert done.returncode == 2, done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in ("site 'site-02'", "row 1", "column 'x1'"):
+        assert word in done.stderr
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_policy_is_the_sites_own(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text('methods = ["covariance"]\nparameters_per_row = 10\n')
+    files = site_files(tmp_path / "data")
+    done = command("local", *files.values(), "--policy", tmp_path / "policy.toml")
+    assert done.returncode == 2
+    assert "method 'admm' is not allowed here" in done.stderr
+    assert "site 'site-0" in done.stderr
+
+
+def test_the_server_says_that_its_port_is_taken(local: LocalFederation) -> None:
+    done = command("server", local.folder / SERVER)
+    assert done.returncode == 2
+    assert "cannot listen on 127.0.0.1" in done.stderr
+
+
+def test_commands_say_what_is_missing(tmp_path: Path, local: LocalFederation) -> None:
+    for arguments, said in (
+        (("site", local.folder / "site-01", "--data", tmp_path / "none.csv"), "there is no file"),
+        (("site", local.folder / SERVER, "--data", "x.csv"), "is the kit of the server"),
+        (("server", tmp_path), "is no startup kit"),
+        (("run", "--kit", local.admin), "name a job.toml, or a run to --resume"),
+        (("run", "--kit", local.admin, "--resume", "nothing"), "there is no run 'nothing'"),
+        (("init", tmp_path / "none.toml"), "cannot be read"),
+    ):
+        done = command(*arguments)
+        assert done.returncode == 2, done.stdout
+        assert said in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_a_process_ends_at_once_when_told_to(local: LocalFederation, client: Client) -> None:
+    process = local.process("site-01")
+    start = time.monotonic()
+    process.terminate()
+    assert process.wait(10) == 0
+    assert time.monotonic() - start < 5
+    local.start("site-01")
+    wait_until_connected(client)
+
+
+def test_a_job_without_sites_is_for_all_in_the_kit(local: LocalFederation, client: Client) -> None:
+    run = client.submit(Plan.of({"method": "covariance"}))
+    client.follow(run)
+    assert json.loads(client.status()["runs"][run]["plan"])["sites"] == list(local.data)
+    with pytest.raises(InputError, match="different names"):
+        Plan.of({"sites": ["a", "a"]})
