@@ -644,7 +644,7 @@ def test_a_site_that_has_lost_its_state_gives_no_other_weights(aggregation: str,
             interrupted(hall, plan, before=in_round(number))
             shutil.rmtree(hall.folder / "south" / "state" / "run")
             hall.crash("south")
-            assert re.fullmatch("|MessageError: site 'south'.*", outcome(stage, plan, hall))
+            assert re.fullmatch(r"|\w+Error: site 'south'.*", outcome(stage, plan, hall))
 
 
 # Noise.

@@ -56,12 +56,14 @@ class Gaussian:
         self._honest = sites - colluders
         self._sites = sites
         self._shares: dict[str, float] = {}
+        self._at_sites = False
 
     def at_site(
         self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
     ) -> Callable[[Message], Message]:
         """Noise first, then the inner protection.  The site keeps its own account, whatever the server asks."""
         last: list[tuple[Summand, Summand]] = []
+        self._at_sites = True
 
         def noisy_answer(message: Message) -> Summand:
             summand = answer(message)
@@ -110,8 +112,9 @@ class Gaussian:
 
     @property
     def epsilon_spent(self) -> float:
-        """Epsilon at delta of what the sites of this process have released so far."""
-        return spent(self.rho * max(self._shares.values(), default=0.0), self.delta)
+        """Epsilon at delta of what the sites of this process have released so far; at a coordinator, of all."""
+        used = max(self._shares.values(), default=0.0) if self._at_sites else 1.0
+        return spent(self.rho * used, self.delta)
 
     @property
     def shares(self) -> Mapping[str, float]:

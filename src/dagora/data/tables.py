@@ -144,7 +144,8 @@ def _open_array(site: str, array: AnyArray, names: Sequence[str] | None) -> Arra
     return ArrayTable(array, tuple(names))
 
 
-def _open_file(site: str, path: Path, keys: Sequence[str]) -> Reader:
+def check_file(site: str, path: Path) -> None:
+    """Whether there is a file that can be read."""
     where = place(site)
     try:
         path.open("rb").close()
@@ -156,13 +157,17 @@ def _open_file(site: str, path: Path, keys: Sequence[str]) -> Reader:
         raise InputError(f"{where}: no permission to read {str(path)!r}; change its mode") from None
     except (OSError, ValueError):
         raise InputError(f"{where}: {str(path)!r} cannot be opened; check the path") from None
+
+
+def _open_file(site: str, path: Path, keys: Sequence[str]) -> Reader:
+    check_file(site, path)
     lower = path.name.lower()
     if lower.endswith(_PARQUET):
         return open_parquet(site, path, keys)
     if lower.removesuffix(".gz").endswith(tuple(SEPARATORS)):
         return open_csv(site, path)
     known = ", ".join([*SEPARATORS, *_PARQUET])
-    raise InputError(f"{where}: unknown kind of file {path.name!r}; supported are {known}, and .gz of text")
+    raise InputError(f"{place(site)}: unknown kind of file {path.name!r}; supported are {known}, and .gz of text")
 
 
 def _check_names(site: str, names: tuple[str, ...]) -> None:

@@ -79,6 +79,9 @@ class Server:
         plan = Plan.from_json(text_in(message, "plan"))
         if not plan.sites:
             raise InputError("sites: the job names none; list them")
+        for site in plan.sites:
+            if site not in self._kit.sites and not self._cell().connected(site):
+                raise InputError(f"sites: there is no site {site!r}; there are {', '.join(self._kit.sites)}")
         token = text_in(message, "token")
         for folder in self._folders():  # an answer that was lost on its way is asked for again
             if _about(folder)["token"] == token:
@@ -122,6 +125,7 @@ class Server:
         self.ledger.note("aborted", who, folder.name)
         _LOG.info("run %s aborted by %s", folder.name, who)
         if about["state"] == RUNNING:
+            _tell(folder, {**about, "aborting": True})
             self._abort.set()
         else:
             _tell(folder, {**about, "state": ABORTED, "detail": f"by {who}"})
@@ -135,14 +139,19 @@ class Server:
         return dict(decode((folder / "result").read_bytes()))
 
     def _start(self, run: str) -> None:
+        if self._thread is not None:
+            self._thread.join()  # it has told how its run ended, and is about to end itself
         self._current, self._figures = run, {}
         self._abort.clear()
         self._thread = threading.Thread(target=self._work, args=(self._runs / run,), name="run", daemon=True)
         self._thread.start()
 
     def _work(self, folder: Path) -> None:
-        plan = Plan.from_json(_about(folder)["plan"])
+        about = _about(folder)
+        plan = Plan.from_json(about["plan"])
         link = NvflareTransport(self._cell(), plan.sites, plan.deadline, self._stop_if_aborted)
+        if about.get("aborting"):
+            self._abort.set()
 
         def watch(figures: Mapping[str, float]) -> None:
             self._figures = figures
@@ -150,10 +159,11 @@ class Server:
             self.ledger.note("round", SERVER, folder.name, f"{told}{link.sent} back")
 
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # they are in the result
-                result = coordinate(self._kit, folder.name, plan, folder, link, watch)
-            write_whole(folder / "result", results.to_bytes(result))
+            if not (folder / "result").exists():  # it does if the last process ended just then
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)  # they are in the result
+                    result = coordinate(self._kit, folder.name, plan, folder, link, watch)
+                write_whole(folder / "result", results.to_bytes(result))
             self._end(folder, plan, FINISHED, "")
         except AbortedError:
             self._end(folder, plan, ABORTED, "by an administrator")
@@ -179,6 +189,8 @@ class Server:
                 link.close()
         with self._lock:
             _tell(folder, {**_about(folder), "state": state, "detail": detail, "round": rounds})
+        if state != STOPPED:
+            (folder / "rounds").unlink(missing_ok=True)  # totals that nobody needs any more
         self.ledger.note(state, SERVER, folder.name, detail)
         _LOG.info("run %s is %s after %d rounds%s", folder.name, state, rounds, f": {detail}" if detail else "")
 
@@ -187,7 +199,7 @@ class Server:
             raise AbortedError("aborted")
 
     def _refuse_if_busy(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
+        if self._current and _about(self._runs / self._current)["state"] == RUNNING:
             raise InputError(f"the server is at run {self._current}; wait for it, or abort it")
 
     def _folders(self) -> list[Path]:

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from dagora.data.tables import open_table
+from dagora.data.tables import check_file
 from dagora.errors import InputError
 from dagora.federated.policy import Policy
 from dagora.federation.desk import Desk
@@ -21,7 +21,7 @@ _GRACE = 3.0  # seconds without a connection before a reason is looked for
 def serve_site(folder: Path, data: Path, policy: Policy | None, threads: int = 1) -> None:
     """Answer the server of the kit's federation.  Returns never: the process ends with a signal, or with an error."""
     kit = Kit.read(folder, SITE)
-    open_table(kit.name, str(data))  # a wrong path or header is told now, not in the first run
+    check_file(kit.name, data)  # a wrong path is told now, not in the first run
     say_in_lines(kit.name)
     stop = stop_signals()
     if isinstance(reason := why_not(kit), Refusal):
