@@ -116,16 +116,16 @@ def overhead() -> None:
             [
                 sites, d, aggregation, result.rounds, f"{in_process * 1e3:.1f}", f"{networked * 1e3:.1f}",
                 f"{(networked - in_process) * 1e3:.1f}", f"{result.received / result.rounds / ideal:.2f}",
-                f"{result.sent / result.rounds / ideal:.2f}", f"{wire.bytes_a_round() / ideal:.2f}",
+                f"{result.sent / result.rounds / ideal:.2f}", f"{wire.bytes_a_round() / ideal / 2:.2f}",
             ]
         )  # fmt: skip
     header = [
         "sites", "d", "aggregation", "rounds", "ms a round in process", "ms networked", "overhead ms",
-        "payload out / K d² 8", "payload back / K d² 8", "wire, both ways / K d² 8",
+        "payload out / K d² 8", "payload back / K d² 8", "wire, both ways / 2 K d² 8",
     ]  # fmt: skip
     notes = (
-        "Out: the server's message to all sites; back: their replies.  Masked numbers have 128 bits, plain ones 64.  "
-        "The wire's count is of all bytes in both directions."
+        "Out: the server's message to all sites; back: their replies; d x d doubles each way are K d² 8 bytes twice.  "
+        "The wire's count has all bytes of both directions: payloads, FLARE's headers, HTTP/2, TLS, TCP, IP."
     )
     publish("federation-overhead", "What the network adds to a round", header, rows, notes, COMMAND)
 
