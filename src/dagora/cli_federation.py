@@ -139,10 +139,18 @@ def status_command(kit: KitOption, as_json: JsonFlag = False) -> None:
     there = ", ".join(f"{site} {'connected' if up else 'away'}" for site, up in status["sites"].items())
     out.print(f"federation {status['federation']}, server {status['server']}", highlight=False, soft_wrap=True)
     out.print(f"sites: {there}", highlight=False, soft_wrap=True)
-    table = Table("run", "by", "begun (UTC)", "state", "rounds", "")
+    if not status["runs"]:
+        out.print("no runs yet")
+        return
+    table = Table("run", "by", "state", "rounds")
+    table.columns[0].min_width = max(map(len, status["runs"]))  # it is typed to abort or to resume
+    table.columns[3].justify = "right"
     for run, about in status["runs"].items():
-        table.add_row(run, about["by"], about["begun"][:19], about["state"], str(about["round"]), about["detail"])
+        table.add_row(run, about["by"], about["state"], str(about["round"]))
     out.print(table)
+    for run, about in status["runs"].items():
+        if about["detail"]:
+            out.print(f"{run}: {about['detail']}", highlight=False, soft_wrap=True, markup=False)
 
 
 @federation.command("abort")

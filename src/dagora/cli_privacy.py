@@ -105,9 +105,10 @@ def ledger_command(
         print_json({"site": entries[0].site if entries else None, "head": head, "runs": rows})
         return
     table = Table("time", "method", "aggregation", "sites", "epsilon", "replies", "sent")
+    table.columns[0].min_width = len("2026-01-01 00:00")
     for row in rows:
         table.add_row(
-            str(row["time"])[:19], row["method"], row["aggregation"], str(row["sites"]), str(row["epsilon"] or "-"),
+            str(row["time"])[:16].replace("T", " "), row["method"], row["aggregation"], str(row["sites"]), str(row["epsilon"] or "-"),
             str(row["replies"]), in_bytes(float(row["bytes"])),
         )  # fmt: skip
     out.print(table)

@@ -226,6 +226,18 @@ def test_a_crash_of_all_sites_before_they_have_answered_anything(stage: Stage) -
         assert stage.same(plan, hall.run(plan, Wire(hall, before=crash)))
 
 
+def test_a_site_that_starts_again_lets_nothing_leave_and_writes_nothing_down(stage: Stage) -> None:
+    plan = plan_for()
+    with stage.hall() as hall:
+        hall.run(plan)
+        before = [one.ledger.entries for one in hall.members.values()]
+        for site in SITES:
+            hall.crash(site)
+        hall.run(plan)
+        assert all(one._joined is not None for one in hall.members.values())
+        assert [one.ledger.entries for one in hall.members.values()] == before
+
+
 def test_a_site_that_joins_again_counts_the_run_once(stage: Stage) -> None:
     plan = plan_for(method="covariance")
     with stage.hall(Policy(runs=1, parameters_per_row=1.0)) as hall:

@@ -89,10 +89,12 @@ class Site(Generic[Data, SiteState]):
 
 @contextmanager
 def naming(site: str) -> Iterator[None]:
-    """Errors name the site where they arose."""
+    """Errors name the site where they arose, once."""
     try:
         yield
     except DagoraError as error:
+        if str(error).startswith(f"site {site!r}"):
+            raise
         raise type(error)(f"site {site!r}: {error}") from error
 
 
