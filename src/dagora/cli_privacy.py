@@ -104,12 +104,12 @@ def ledger_command(
     if as_json:
         print_json({"site": entries[0].site if entries else None, "head": head, "runs": rows})
         return
-    table = Table("time", "method", "aggregation", "sites", "epsilon", "replies", "sent")
-    table.columns[0].min_width = len("2026-01-01 00:00")
+    table = Table("day", "method", "aggregation", "sites", "epsilon", "replies", "sent")
     for row in rows:
+        day = str(row["time"])[:10]
         table.add_row(
-            str(row["time"])[:16].replace("T", " "), row["method"], row["aggregation"], str(row["sites"]), str(row["epsilon"] or "-"),
-            str(row["replies"]), in_bytes(float(row["bytes"])),
+            day, row["method"], row["aggregation"], str(row["sites"]), str(row["epsilon"] or "-"), str(row["replies"]),
+            in_bytes(float(row["bytes"])),
         )  # fmt: skip
     out.print(table)
     out.print(f"{count(len(entries), 'line')}, unbroken; head {head}", highlight=False, soft_wrap=True)

@@ -90,7 +90,7 @@ def _joined(run_id: str, plan: Plan, names: tuple[str, ...], certificates: dict[
             "plan": boxed(plan.to_json()),
             "columns": boxed(json.dumps(names)),
             "sites": boxed(json.dumps(plan.sites)),
-            "certificates": boxed(json.dumps(certificates)),
+            "certificates": boxed(json.dumps([certificates[site] for site in plan.sites])),
         }
     )
     for site, reply in link.ask("join", dict.fromkeys(plan.sites, request)).items():

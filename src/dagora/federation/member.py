@@ -84,9 +84,13 @@ class Member:
             with naming(self._kit.name), threadpool_limits(self._threads):
                 return self._answers[topic](message, request)
         except DagoraError as error:
-            _LOG.warning("refused: %s", error)
+            _LOG.warning("refused: %.500s", error)
             self.ledger.note("refused", SERVER, detail=str(error))
             raise
+        except Exception as error:  # whatever a message has set off, the site goes on
+            _LOG.exception("a message could not be answered")
+            self.ledger.note("refused", SERVER, detail=type(error).__name__)
+            raise MessageError(f"site {self._kit.name!r}: message refused: it led to an error, in its log") from error
 
     def _introduce(self, message: Message, request: bytes) -> bytes:
         plan = Plan.from_json(text_in(message, "plan"))
@@ -142,16 +146,18 @@ class Member:
     def _enter(self, message: Message, request: bytes) -> _Joined:
         """Check all that the site was told, ask its policy, and start from its data."""
         run, plan = text_in(message, "run"), Plan.from_json(text_in(message, "plan"))
-        names, sites = names_from(text_in(message, "columns")), tuple(json.loads(text_in(message, "sites")))
-        certificates = json.loads(text_in(message, "certificates"))
+        names, sites = names_from(text_in(message, "columns")), names_from(text_in(message, "sites"))
+        certificates = names_from(text_in(message, "certificates"))
         if message.get("version") != __version__:
             raise InputError(f"has Dagora {__version__}, the server {message.get('version')}; install the same")
         if text_in(message, "schema") != schema_hash(names) or self._kit.name not in sites:
             raise MessageError("message refused: the schema is not what its hash says, or the run is of other sites")
+        if len(certificates) != len(sites):
+            raise MessageError("message refused: it does not hold one certificate of every site")
         table = self._open(plan)
         check_columns(self._kit.name, tuple(table.names), names, "the run")
         cohort = Cohort(
-            {site: self._kit.public_key(site, certificates[site]) for site in sites},
+            {site: self._kit.public_key(site, own) for site, own in zip(sites, certificates, strict=True)},
             {self._kit.name: self._kit.signing_key},
         )
         protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)

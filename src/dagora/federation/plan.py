@@ -19,6 +19,11 @@ from dagora.errors import InputError
 from dagora.federated.policy import MOVES_ROWS, Job
 
 _SITES_OWN = ("device",)
+_KINDS = {
+    "aggregation": str, "epsilon": int | float, "delta": int | float, "colluders": int, "series": str, "time": str,
+    "sites": tuple, "deadline": int | float,
+}  # fmt: skip
+_LONGEST = 1 << 16  # characters of a plan; a hundred sites need a tenth
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _SITES_OWN)
 
 
@@ -37,10 +42,14 @@ class Plan:
     deadline: float = 600.0  # seconds that a site may stay away before the run stops
 
     def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InputError(f"{name}: is of the wrong kind; see docs/federation.md")
         if self.settings.method == MOVES_ROWS:
             raise InputError(f"method: {MOVES_ROWS!r} would move rows; choose another")
         check_combination(self.settings, self.privacy)
-        if not isinstance(self.deadline, int | float) or not 0 < self.deadline < 1e9:
+        if not 0 < self.deadline < 1e9:
             raise InputError("deadline: must be a number of seconds over 0")
         if not all(isinstance(site, str) and site for site in self.sites) or len(set(self.sites)) < len(self.sites):
             raise InputError("sites: must be a list of different names")
@@ -52,6 +61,9 @@ class Plan:
         for key in found:
             if key not in own and key not in _OPTIONS:
                 raise InputError(f"job: there is no key {key!r}; choose from {', '.join([*_OPTIONS, *own])}")
+        parts = [part for value in found.values() for part in (value if isinstance(value, list) else [value])]
+        if any(isinstance(part, list | dict) for part in parts):
+            raise InputError("job: a value is of the wrong kind; see docs/federation.md")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items() if n in own}
         options = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if name in _OPTIONS}
         try:
@@ -76,8 +88,8 @@ class Plan:
     def from_json(cls, text: str) -> "Plan":
         """As it came over the network."""
         try:
-            found = json.loads(text)
-        except ValueError:
+            found = json.loads(text) if len(text) <= _LONGEST else None
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise InputError("job refused: it is not a list of keys and values")

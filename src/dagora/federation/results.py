@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dagora.errors import MessageError
-from dagora.federated.message import Value, decode, encode
+from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.run import Departure
 from dagora.federation.texts import boxed, text_in
 from dagora.result import Result
@@ -36,24 +36,35 @@ def to_bytes(result: Result) -> bytes:
 def from_bytes(data: bytes) -> Result:
     """The same result in another process."""
     message = decode(data)
+    try:
+        return _read(message)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise MessageError("message refused: it holds no result") from None
+
+
+def _read(message: Message) -> Result:
     about = json.loads(text_in(message, "about"))
     arrays = {name: message[name] for name in (*_ARRAYS, *_OPTIONAL) if name in message}
-    if not all(isinstance(value, np.ndarray) for value in arrays.values()) or "weights" not in arrays:
-        raise MessageError("message refused: it holds no result")
+    if not all(isinstance(value, np.ndarray) for value in arrays.values()):
+        raise ValueError
     ledger = tuple(
-        Departure(**{**entry, "fields": {name: tuple(shape) for name, shape in entry["fields"].items()}})
+        Departure(
+            str(entry["phase"]),
+            {name: tuple(map(int, shape)) for name, shape in entry["fields"].items()},
+            *(int(entry[name]) for name in ("rounds", "sent", "received")),
+        )
         for entry in about["ledger"]
     )
     known: dict[str, Any] = {name: np.array(value) for name, value in arrays.items()}
     return Result(
         **known,
         names=tuple(about["names"]),
-        history=tuple(about["history"]),
+        history=tuple(map(dict, about["history"])),
         ledger=ledger,
-        seconds=about["seconds"],
-        settings=about["settings"],
+        seconds=float(about["seconds"]),
+        settings=dict(about["settings"]),
         site_rows={},  # the server never knew them
         warnings=tuple(about["warnings"]),
-        removed=tuple((i, j) for i, j in about["removed"]),
+        removed=tuple((int(i), int(j)) for i, j in about["removed"]),
         sites=tuple(about["sites"]),
     )

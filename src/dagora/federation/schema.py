@@ -35,11 +35,11 @@ def check_columns(site: str, own: tuple[str, ...], asked: tuple[str, ...], whose
 
 
 def names_from(text: str) -> tuple[str, ...]:
-    """Names as they travel."""
+    """Names as they travel: a list of texts."""
     try:
         names = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise MessageError("message refused: it names no columns")
+        raise MessageError("message refused: a list of names in it is none")
     return tuple(names)

@@ -103,7 +103,7 @@ class Cell:
         try:
             state, answer = handler(who, topic, bytes(message.payload or b""))
         except DagoraError as error:
-            state, answer = REFUSED, str(error).encode()
+            state, answer = REFUSED, str(error).encode(errors="replace")
         except Exception:
             _LOG.exception("a request of %s could not be answered", who)
             state, answer = REFUSED, f"{self.name!r} could not answer: an error of its own, in its log".encode()
