@@ -1,12 +1,15 @@
 """A whole federation on one machine: real processes on loopback with mutual TLS, for a first try and for tests."""
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -59,13 +62,13 @@ class LocalFederation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
+        for name in self._processes:
+            self._signal(name, signal.SIGTERM)
+        for name, process in self._processes.items():
             try:
                 process.wait(10.0)
             except subprocess.TimeoutExpired:
-                process.kill()
+                self._signal(name, signal.SIGKILL)
 
     def start(self, name: str) -> None:
         """Start the server or a site, as its administrator would."""
@@ -76,7 +79,9 @@ class LocalFederation:
             policy = ["--no-policy"] if self._policy is None else ["--policy", str(self._policy)]
             command += ["site", str(self.folder / name), "--data", str(self.data[name].absolute()), *policy]
         with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     def process(self, name: str) -> "subprocess.Popen[bytes]":
         """The server's or a site's."""
@@ -84,8 +89,13 @@ class LocalFederation:
 
     def kill(self, name: str) -> None:
         """SIGKILL, as a crash would."""
-        self._processes[name].kill()
+        self._signal(name, signal.SIGKILL)
         self._processes[name].wait()
+
+    def _signal(self, name: str, number: int) -> None:
+        """To the whole session: what a command begins with may have a process of its own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._processes[name].pid, number)
 
     def check(self) -> None:
         """Whether all processes are there; else the last line that one of them wrote."""
