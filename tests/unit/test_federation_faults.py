@@ -558,6 +558,8 @@ def test_an_unknown_topic_is_refused(topic: str, finished: tuple[Hall, list[Step
         {"certificates": boxed("nonsense")},
         {"certificates": boxed("[]")},
         {"certificates": boxed("{}")},
+        {"certificates": boxed('["north", "south"]')},
+        {"certificates": boxed('["north", "south", "east"]')},
         {"certificates": boxed('{"north": 1, "south": 2, "east": 3}')},
         {"columns": boxed("[" * 10**5)},
         {"columns": boxed("[]")},

@@ -1,5 +1,6 @@
 """Masked, shared and encrypted sums: what they protect against, each attack tried with and without the protection."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -397,7 +398,7 @@ def test_shared_totals_survive_dropouts_after_dealing() -> None:
 def test_fewer_shares_than_the_threshold_fit_every_secret() -> None:
     # Two shares of a polynomial of degree two and any third point at 0 determine a polynomial: nothing is ruled out.
     secret = residues.of_words(np.array([[5], [0]], dtype=np.uint64))
-    shares = _evaluate(secret, 3, 4)
+    shares = _evaluate(secret, 3, 4, os.urandom)
     points = [(1, shares[0]), (3, shares[2]), (4, shares[3])]
     np.testing.assert_array_equal(_at_zero(points), secret)
     for guess in (0, 1, 123456):
@@ -405,7 +406,7 @@ def test_fewer_shares_than_the_threshold_fit_every_secret() -> None:
         # The share at 4 that would make the guess true exists in the field.
         missing = _lagrange([(0, other), (1, shares[0]), (3, shares[2])], 4)
         np.testing.assert_array_equal(_at_zero([(1, shares[0]), (3, shares[2]), (4, missing)]), other)
-    assert (_evaluate(secret, 3, 4)[0] != shares[0]).all()  # and shares are random
+    assert (_evaluate(secret, 3, 4, os.urandom)[0] != shares[0]).all()  # and shares are random
 
 
 def _lagrange(points: list[tuple[int, residues.Residues]], at: int) -> residues.Residues:

@@ -5,10 +5,11 @@ Signatures are checked against pinned keys, so that the server cannot put itself
 HKDF (SHA-256) of the Diffie-Hellman secret over the run and both names, and serves that run only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
@@ -21,6 +22,7 @@ from dagora.federated.vault import Memory, Vault
 KEYS_STEP = "keys"
 
 _KEY, _SIGNATURE = 32, 64
+_NONCE = bytes(16)  # a key serves one stream
 
 
 class Agreement:
@@ -67,6 +69,12 @@ class Agreement:
 def derived_key(pair: bytes, context: bytes) -> bytes:
     """A key for one question and one use, which the context names."""
     return HKDFExpand(SHA256(), 32, context).derive(pair)
+
+
+def key_stream(key: bytes) -> Callable[[int], bytes]:
+    """Uniform bytes that only holders of the key can tell from random ones: the next so many at each call."""
+    encryptor = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
+    return lambda count: encryptor.update(bytes(count))
 
 
 class Relay:

@@ -21,10 +21,9 @@ many bytes of the high word are enough for sixteen times as much, and sites send
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dagora.aggregation import fixed_point
-from dagora.aggregation.agreement import KEYS_STEP, Agreement, Relay, derived_key
+from dagora.aggregation.agreement import KEYS_STEP, Agreement, Relay, derived_key, key_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.layout import Layout, common_layout
 from dagora.aggregation.narrow import WIDE, Widths, fits, high_bytes, packed, signed, unpacked
@@ -35,8 +34,6 @@ from dagora.federated.protocol import Summand, Total, Transport
 from dagora.federated.vault import Vault
 
 SUM_STEP = "sum"
-
-_NONCE = bytes(16)  # a key serves one stream
 
 
 class Masked:
@@ -97,9 +94,8 @@ class Masked:
 
 def _mask(words: fixed_point.Words, site: str, keys: Mapping[str, bytes], question: Question) -> None:
     low, high = words
-    zeros, context = bytes(words.nbytes), question.context("mask")
+    context = question.context("mask")
     for peer, pair in keys.items():
-        cipher = Cipher(algorithms.ChaCha20(derived_key(pair, context), _NONCE), mode=None)
-        mask = np.frombuffer(cipher.encryptor().update(zeros), np.uint64)
+        mask = np.frombuffer(key_stream(derived_key(pair, context))(words.nbytes), np.uint64)
         move = fixed_point.add_to if site < peer else fixed_point.subtract_from
         move(low, high, mask[: len(low)], mask[len(low) :])

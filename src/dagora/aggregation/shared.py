@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from dagora.aggregation import residues
-from dagora.aggregation.agreement import Agreement, Relay, derived_key
+from dagora.aggregation.agreement import Agreement, Relay, derived_key, key_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.fixed_point import encode_summand
 from dagora.aggregation.layout import Layout, common_layout
@@ -32,13 +32,13 @@ from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Summand, Total, Transport
-from dagora.federated.vault import Vault
+from dagora.federated.vault import Memory, Vault
 
 DEAL_STEP = "deal"
 COMBINE_STEP = "combine"
 
 _NONCE = bytes(12)  # a key serves one share
-_TAG = 16
+_TAG, _KEY = 16, 32
 _SHARE = np.dtype("<u4")
 
 
@@ -91,7 +91,8 @@ class _Dealer:
         vault: Vault | None,
     ) -> None:
         self._cohort, self._site, self._threshold, self._answer = cohort, site, threshold, answer
-        self._agreement, self._answered = Agreement(cohort, site, vault), Answered()
+        self._vault = Memory() if vault is None else vault
+        self._agreement, self._answered = Agreement(cohort, site, self._vault), Answered()
         self._pairs: Mapping[str, bytes] = {}
         self._dealt: tuple[Question, Residues] | None = None
 
@@ -111,7 +112,10 @@ class _Dealer:
         self._answered.once(question)
         summand, sites = self._answer(message), self._cohort.sites
         secret = residues.of_words(encode_summand(summand, len(sites)))
-        shares = _evaluate(secret, self._threshold, len(sites))
+        # The same question, asked again after a restart, must find the same polynomials: others hold their points.
+        seed = self._vault.once(f"polynomials {question.run}", lambda: os.urandom(_KEY))
+        stream = key_stream(derived_key(seed, question.context("polynomials")))
+        shares = _evaluate(secret, self._threshold, len(sites), stream)
         sealed = np.zeros((len(sites), _sealed(secret.shape[1])), dtype=np.uint8)
         for j, peer in enumerate(sites):
             if peer == self._site:
@@ -139,13 +143,13 @@ class _Dealer:
         return self._cohort.seal(self._site, question, {"point": point})
 
 
-def _evaluate(secret: Residues, threshold: int, sites: int) -> Residues:
+def _evaluate(secret: Residues, threshold: int, sites: int, random: Callable[[int], bytes]) -> Residues:
     """Random polynomials with the secrets at 0, at the points 1 ... `sites`: (sites, 4, n), by Horner's rule."""
     x = np.arange(1, sites + 1, dtype=np.uint64)[:, None, None]
     values = np.zeros((sites, *secret.shape), dtype=np.uint64)
     bound, steps = 2**64 // (sites + 1), 0
     for _ in range(threshold - 1):
-        coefficients = residues.uniform((secret.shape[1],), os.urandom(residues.bytes_for(secret.shape[1])))
+        coefficients = residues.uniform((secret.shape[1],), random(residues.bytes_for(secret.shape[1])))
         values = (values + coefficients) * x
         steps += 1
         if 2**32 * (sites + 1) ** (steps + 1) > bound:  # reduce only when the next step could overflow

@@ -3,7 +3,8 @@
 In one process `check_together` compares values of rows.  On a network only totals may say it:
 
     "inspect"  rows; for each column, whether it is constant at a site; for each two, whether they agree there
-    "compare"  only if a column is constant at every site: totals of its value and its square, equal everywhere or not
+    "compare"  only if a column is constant at every site: the total of its values
+    "deviate"  the total of their squared distances from the mean: none if the column is constant in all rows
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dagora.arrays import IntArray
+from dagora.arrays import FloatArray, IntArray
 from dagora.data.summary import Facts, Prepared
 from dagora.data.wording import listing
 from dagora.errors import InputError, MessageError
-from dagora.federated.message import Message
+from dagora.federated.message import Message, array
 from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total
 
-_EQUAL = 1e-12  # relative variance of values that rounding may leave
+_EQUAL = 1e-14  # distance of values from their mean, relative to it, that rounding may leave
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class ServerState:
     """Where the inspection is, and the algorithm's own state once it is over."""
 
     suspects: IntArray | None = None  # columns that are constant at every site; None: not known yet
+    mean: FloatArray | None = None  # of their values at the sites
     passed: bool = False
     begun: bool = False  # the algorithm has its first total
     inner: Any = None
@@ -63,8 +65,12 @@ class InspectedSite:
                 flags = {"constant": constant.astype(np.float64), "same": same.astype(np.float64)}
                 return state, {"sites": np.ones(1), "rows": rows, **flags}
             case "compare":
-                value = facts.low[_constant_columns(message, facts)]
-                return state, {"sites": np.ones(1), "value": value, "square": value**2}
+                return state, {"sites": np.ones(1), "value": facts.low[_constant_columns(message, facts)]}
+            case "deviate":
+                value, mean = facts.low[_constant_columns(message, facts)], array(message, "mean")
+                if value.shape != mean.shape:
+                    raise MessageError("message refused: it does not hold one mean a column")
+                return state, {"square": (value - mean) ** 2}
         inner = state.inner if state.begun else self.part.init(state.prepared.data)
         inner, summand = self.part.local_update(inner, message)
         return SiteState(state.prepared, True, inner), summand
@@ -97,7 +103,9 @@ class InspectedServer:
             return self.part.broadcast(state.inner)
         if state.suspects is None:
             return {"phase": "inspect"}
-        return {"phase": "compare", "columns": state.suspects}
+        if state.mean is None:
+            return {"phase": "compare", "columns": state.suspects}
+        return {"phase": "deviate", "columns": state.suspects, "mean": state.mean}
 
     def global_update(self, state: ServerState, total: Total) -> ServerState:
         """Refuse by name, or go on."""
@@ -105,10 +113,12 @@ class InspectedServer:
             return replace(state, begun=True, inner=self.part.global_update(state.inner, total))
         if state.suspects is None:
             suspects = self._suspects(total)
-        else:
-            self._compare(state.suspects, total)
-            suspects = np.empty(0, dtype=np.int64)
-        return ServerState(suspects) if suspects.size else ServerState(suspects, passed=True, inner=self.part.init())
+            state = ServerState(suspects)
+            return state if suspects.size else self._handed_over(state)
+        if state.mean is None:
+            return replace(state, mean=total["value"] / total["sites"])
+        self._refuse_constant(state.suspects, state.mean, total["square"])
+        return self._handed_over(state)
 
     def progress(self, state: ServerState) -> Mapping[str, float]:
         """Nothing is done until the algorithm has its first total."""
@@ -127,9 +137,11 @@ class InspectedServer:
             raise InputError(f"all sites: columns {first!r} and {later!r} agree in every row; remove one")
         return np.flatnonzero(total["constant"] == sites)
 
-    def _compare(self, suspects: IntArray, total: Total) -> None:
-        mean, square = total["value"] / total["sites"], total["square"] / total["sites"]
-        if (constant := np.flatnonzero(square - mean**2 <= _EQUAL * square)).size:
+    def _handed_over(self, state: ServerState) -> ServerState:
+        return replace(state, passed=True, inner=self.part.init())
+
+    def _refuse_constant(self, suspects: IntArray, mean: FloatArray, square: FloatArray) -> None:
+        if (constant := np.flatnonzero(np.sqrt(square) <= _EQUAL * np.abs(mean))).size:
             columns = listing([self.names[suspects[j]] for j in constant])
             raise InputError(f"all sites: the same value in every row of column {columns}; remove it")
 

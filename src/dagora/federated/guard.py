@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagora.aggregation.ledger import Ledger, spent
+from dagora.aggregation.ledger import Ledger, Sent, spent
 from dagora.errors import InputError
 from dagora.federated.message import Message
 from dagora.federated.policy import MAX_NAME, NOISY, Job, Policy, PolicyError
@@ -21,6 +21,7 @@ class Guard:
     rows: int
     policy: Policy | None
     ledger: Ledger
+    resumed: bool = False  # the site has kept all that it needs to go on with the run
 
     def check(self) -> None:
         """Whether the site may join the run; raises a PolicyError."""
@@ -28,14 +29,18 @@ class Guard:
             self.policy.admit(self.job, self.rows, spent(self.ledger.entries))
 
     def enter(self) -> None:
-        """Join the run, or raise a PolicyError.  A run that was joined before, by the ledger, counts once."""
-        joined = [entry.what for entry in self.ledger.entries if isinstance(entry.what, Job)]
-        earlier = [job for job in joined if job.run == self.job.run]
-        if not earlier:
+        """Join the run, or raise a PolicyError.
+
+        A run that the ledger knows counts once, but is entered again only by a site that goes on with it, or from which
+        nothing has left: else noise would be drawn anew under a name that is paid for.
+        """
+        earlier = [entry.what for entry in self.ledger.entries if getattr(entry.what, "run", None) == self.job.run]
+        jobs, answered = [one for one in earlier if isinstance(one, Job)], any(isinstance(one, Sent) for one in earlier)
+        if not jobs:
             self.check()
             self.ledger.opened(self.job)
-        elif earlier[-1] != self.job:
-            raise PolicyError("policy: the run of this name was joined as another job; start a new run")
+        elif jobs[-1] != self.job or (answered and not self.resumed):
+            raise PolicyError("policy: this run was joined here before, and has ended or was given up; start a new one")
 
     def release(self, shapes: Shapes, message: Message) -> None:
         """Let a summand go on its way out, or raise a PolicyError."""

@@ -30,7 +30,7 @@ class Desk:
             future = self._futures.get(digest)
             if future is None and topic == COLLECT:
                 return UNKNOWN, b""
-            if future is None or _failed(future):
+            if future is None or (_failed(future) and topic != COLLECT):
                 future = self._futures[digest] = self._worker.submit(self._work, topic, request)
             for old in list(self._futures)[:-_AT_HAND]:
                 del self._futures[old]

@@ -47,6 +47,7 @@ class Kit:
         try:
             found = json.loads((folder / "kit.json").read_text(encoding="utf-8"))
             kit = cls(folder.absolute(), **{name: found[name] for name in _FIELDS}, sites=tuple(found["sites"]))
+            whose = _ROLE[kit.role]
         except FileNotFoundError:
             raise InputError(
                 f"{where}: is no startup kit (there is no kit.json); name a folder that `federation init` made"
@@ -56,7 +57,7 @@ class Kit:
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{where}: its kit.json is not valid; ask for a new kit") from None
         if kit.role != role:
-            raise InputError(f"{where}: is the kit of {_ROLE[kit.role]}, {kit.name!r}; name one of {_ROLE[role]}")
+            raise InputError(f"{where}: is the kit of {whose}, {kit.name!r}; name one of {_ROLE[role]}")
         kit._check_certificate(kit._certificate_file, kit._key_file)
         if role == SITE:
             kit._check_certificate("signing.crt", "signing.key")
@@ -142,6 +143,8 @@ class Kit:
 
     def _check_issued(self, certificate: x509.Certificate) -> None:
         root, now = x509.load_pem_x509_certificate(self._startup("rootCA.pem")), datetime.now(UTC)
+        if certificate.issuer != root.subject:
+            raise InvalidSignature
         certificate.verify_directly_issued_by(root)
         for one in (certificate, root):
             if now > one.not_valid_after_utc:

@@ -15,12 +15,13 @@ import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.ledger import Ledger
@@ -54,8 +55,14 @@ class _Joined:
     request: bytes  # that it was joined with
     networks: bool
     site: Site[Any, Any]
-    requests: Records
+    place: Path  # of the requests
     replies: dict[str, bytes] = field(default_factory=dict)  # to the newest requests, by hash
+    threads: ThreadpoolController = field(default_factory=ThreadpoolController)  # to find libraries takes a while
+
+    @cached_property
+    def requests(self) -> Records:
+        """Those that were answered, on the disk; opened when the run's folder is there."""
+        return Records(self.place)
 
     def remember(self, request: bytes, reply: bytes) -> None:
         self.replies[_digest(request)] = reply
@@ -81,7 +88,7 @@ class Member:
             if topic not in self._answers:
                 raise MessageError("message refused: it asks for nothing that a site answers")
             message = decode(request)
-            with naming(self._kit.name), threadpool_limits(self._threads):
+            with naming(self._kit.name):
                 return self._answers[topic](message, request)
         except DagoraError as error:
             _LOG.warning("refused: %.500s", error)
@@ -105,11 +112,12 @@ class Member:
             if (self._folder / "join").exists() and (self._folder / "join").read_bytes() == request:
                 self._restore()
             else:
+                joined = self._enter(message, request)
                 if self._folder.exists():
                     shutil.rmtree(self._folder)  # of a run that the server has given up
                 make_folder(self._folder)
-                self._joined = self._enter(message, request)
                 write_whole(self._folder / "join", request)
+                self._joined = joined
                 _LOG.info("joined run %s", run)
         return encode({"schema": schema_hash(names)})
 
@@ -121,11 +129,16 @@ class Member:
             raise MessageError("message refused: it is of a run that this site has not joined")
         if (earlier := joined.replies.get(_digest(request))) is not None:
             return earlier
-        with torch_threads(self._threads if joined.networks else None):
-            reply = joined.site.reply(message)
-        joined.requests.append(
-            encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
-        )
+        try:
+            with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
+                reply = joined.site.reply(message)
+            record = encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
+            joined.requests.append(record)
+        except MessageError:
+            raise  # refused before anything has moved
+        except Exception:
+            self._joined = None  # what is in memory may be ahead of what is on the disk, which counts
+            raise
         joined.remember(request, reply)
         return reply
 
@@ -143,7 +156,7 @@ class Member:
             self.ledger.note("ended", SERVER, run, text_in(message, "how"))
         return encode({})
 
-    def _enter(self, message: Message, request: bytes) -> _Joined:
+    def _enter(self, message: Message, request: bytes, resumed: bool = False) -> _Joined:
         """Check all that the site was told, ask its policy, and start from its data."""
         run, plan = text_in(message, "run"), Plan.from_json(text_in(message, "plan"))
         names, sites = names_from(text_in(message, "columns")), names_from(text_in(message, "sites"))
@@ -162,13 +175,14 @@ class Member:
         )
         protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
         algorithm = build_under(plan.settings, names, protection)
-        prepared = prepare(plan.settings, plan.privacy, table, names)
+        with threadpool_limits(self._threads):
+            prepared = prepare(plan.settings, plan.privacy, table, names)
         if plan.privacy is None:
             algorithm = inspected(algorithm, names)
-        guard = Guard(plan.job(run, sites), prepared.summary.moments.n, self._policy, self.ledger)
+        guard = Guard(plan.job(run, sites), prepared.summary.moments.n, self._policy, self.ledger, resumed)
         start = prepared if plan.privacy is None else prepared.data
         site = Site(self._kit.name, algorithm.site, start, protection, guard, FolderVault(self._folder))
-        return _Joined(run, request, plan.settings.networks, site, Records(self._folder / "requests"))
+        return _Joined(run, request, plan.settings.networks, site, self._folder / "requests")
 
     def _restore(self) -> None:
         """Go through what was answered before a restart."""
@@ -176,8 +190,8 @@ class Member:
         if not kept.exists():
             return
         request = kept.read_bytes()
-        joined = self._enter(decode(request), request)
-        with torch_threads(self._threads if joined.networks else None):
+        joined = self._enter(decode(request), request, resumed=True)
+        with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
             for record in joined.requests:
                 message = decode(record)
                 earlier = np.asarray(message["request"]).tobytes()

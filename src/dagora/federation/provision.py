@@ -78,7 +78,7 @@ class Federation:
                 raise InputError(f"{where}: {key} is missing; add it")
         host, _, port = str(found["server"]).rpartition(":")
         lists = {key: found[key] for key in ("sites", "admins")}
-        if not host or not port.isdigit():
+        if not host or not (port.isascii() and port.isdigit()):
             raise InputError(f'{where}: server must be host:port, such as "dagora.example.org:8002"')
         if not all(isinstance(v, list) and all(isinstance(one, str) for one in v) for v in lists.values()):
             raise InputError(f'{where}: sites and admins are lists of names, such as ["north", "south"]')
