@@ -1,12 +1,13 @@
 """Sites as processes on loopback with mutual TLS, beside the same run in one process: W, time a round, wire bytes.
 
-Bytes on the wire are the loopback device's own count (/proc/net/dev) while rounds go on: payloads, FLARE's headers,
-HTTP/2, TLS and TCP, both ways.  So nothing else should use loopback meanwhile.
+Bytes on the wire are the loopback device's own count (/proc/net/dev) from submission to the result, over the rounds:
+payloads, FLARE's headers, HTTP/2, TLS and TCP, both ways, and what goes before and beside rounds.  So nothing else
+should use loopback meanwhile.
 """
 
 import tempfile
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,22 +34,6 @@ COMMAND = "federation"
 NOTE = "Linear ADMM, masked, a process a site."
 
 
-class Wire:
-    """Times and loopback bytes of rounds, as a client sees them go by."""
-
-    def __init__(self) -> None:
-        self.marks: list[tuple[int, float, int]] = []
-
-    def __call__(self, figures: Mapping[str, float]) -> None:
-        """After a round."""
-        self.marks.append((int(figures["round"]), time.perf_counter(), loopback()))
-
-    def bytes_a_round(self) -> float:
-        """Between the first look and the last."""
-        (first, _, start), (last, _, end) = self.marks[0], self.marks[-1]
-        return (end - start) / (last - first)
-
-
 def loopback() -> int:
     """Bytes that went over the loopback device so far."""
     lines = Path("/proc/net/dev").read_text().splitlines()
@@ -62,10 +47,17 @@ def files(folder: Path, d: int, n: int, sites: int, seed: int = 0) -> dict[str, 
     return {path.stem: path for path in write_simulation(folder, truth, rows) if path.stem != "truth"}
 
 
-def over_network(
-    folder: Path, data: dict[str, Path], plans: list[Plan], watch: Wire | None = None
-) -> list[tuple[dagora.Result, float]]:
-    """Each plan's result, and the seconds until it was back; all in one federation."""
+@dataclass(frozen=True)
+class Networked:
+    """A plan's result, and what it took from its submission until that was back."""
+
+    result: dagora.Result
+    seconds: float
+    wire: int  # bytes over loopback
+
+
+def over_network(folder: Path, data: dict[str, Path], plans: list[Plan]) -> list[Networked]:
+    """Each plan in turn; all in one federation."""
     found = []
     with LocalFederation(folder, data) as local:
         local.wait_for_server()
@@ -74,8 +66,9 @@ def over_network(
                 local.check()
                 time.sleep(0.1)
             for plan in plans:
-                start = time.perf_counter()
-                found.append((client.follow(client.submit(plan), watch), time.perf_counter() - start))
+                start, before = time.perf_counter(), loopback()
+                result = client.follow(client.submit(plan))
+                found.append(Networked(result, time.perf_counter() - start, loopback() - before))
     return found
 
 
@@ -87,12 +80,12 @@ def equal() -> None:
             data = files(Path(folder) / "data", EQUAL_D, EQUAL_N, sites)
             plans = [Plan.of({"method": method, "aggregation": aggregation}) for _, method, aggregation in cases]
             networked = over_network(Path(folder) / "kits", data, plans)
-            for (_, method, aggregation), (result, seconds) in zip(cases, networked, strict=True):
+            for (_, method, aggregation), over in zip(cases, networked, strict=True):
                 alone = dagora.learn(data, method=method, aggregation=aggregation)
-                same = np.array_equal(alone.weights, result.weights)
+                same = np.array_equal(alone.weights, over.result.weights)
                 assert same, f"{sites} sites, {method}, {aggregation}: W differs"
-                told = [f"{alone.seconds:.2f}", f"{seconds:.2f}"]
-                rows.append([sites, method, aggregation, result.rounds, "yes" if same else "no", *told])
+                told = [f"{alone.seconds:.2f}", f"{over.seconds:.2f}"]
+                rows.append([sites, method, aggregation, over.result.rounds, "yes" if same else "no", *told])
     header = ["sites", "method", "aggregation", "rounds", "same W", "s in process", "s networked"]
     notes = (
         f"d = {EQUAL_D}, {EQUAL_N} rows.  W is compared bit for bit.  Networked: from submission to the result, with "
@@ -107,8 +100,8 @@ def overhead() -> None:
         with tempfile.TemporaryDirectory() as folder:
             data = files(Path(folder) / "data", d, OVERHEAD_N, sites)
             alone = dagora.learn(data, aggregation=aggregation)
-            wire = Wire()
-            ((result, _),) = over_network(Path(folder) / "kits", data, [Plan.of({"aggregation": aggregation})], wire)
+            (over,) = over_network(Path(folder) / "kits", data, [Plan.of({"aggregation": aggregation})])
+        result = over.result
         assert np.array_equal(alone.weights, result.weights)
         in_process, networked = alone.seconds / alone.rounds, result.seconds / result.rounds
         ideal = sites * d * d * 8
@@ -116,7 +109,7 @@ def overhead() -> None:
             [
                 sites, d, aggregation, result.rounds, f"{in_process * 1e3:.1f}", f"{networked * 1e3:.1f}",
                 f"{(networked - in_process) * 1e3:.1f}", f"{result.received / result.rounds / ideal:.2f}",
-                f"{result.sent / result.rounds / ideal:.2f}", f"{wire.bytes_a_round() / ideal / 2:.2f}",
+                f"{result.sent / result.rounds / ideal:.2f}", f"{over.wire / result.rounds / ideal / 2:.2f}",
             ]
         )  # fmt: skip
     header = [
@@ -136,11 +129,11 @@ def many() -> None:
         data = files(Path(folder) / "data", d, 20 * sites, sites)
         alone = dagora.learn(data, aggregation="masked")
         start = time.perf_counter()
-        ((result, seconds),) = over_network(Path(folder) / "kits", data, [Plan.of({})])
+        (over,) = over_network(Path(folder) / "kits", data, [Plan.of({})])
         whole = time.perf_counter() - start
-    assert np.array_equal(alone.weights, result.weights), f"{sites} sites: W differs"
+    assert np.array_equal(alone.weights, over.result.weights), f"{sites} sites: W differs"
     same = "yes"
-    row = [sites, d, result.rounds, same, f"{alone.seconds:.1f}", f"{seconds:.1f}", f"{whole:.0f}"]
+    row = [sites, d, over.result.rounds, same, f"{alone.seconds:.1f}", f"{over.seconds:.1f}", f"{whole:.0f}"]
     header = ["sites", "d", "rounds", "same W", "s in process", "s networked", "s with start and end of all processes"]
     publish("federation-many", "Many sites on one machine", header, [row], NOTE, COMMAND)
 

@@ -34,7 +34,9 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
-    path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if "```python" in path.read_text()
+    path
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    if "```python" in path.read_text() and path.stem != "federation"  # needs one: tests/federation/test_runs.py
 )
 
 

@@ -77,6 +77,8 @@ class Client:
             check()
             time.sleep(_GLANCE)
         result = results.from_bytes(encode(self._ask("result", {"run": run})))
+        if watch is not None and result.rounds > seen:  # rounds that went by between two looks
+            watch(result.history[-1])
         for text in result.warnings:
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return result
