@@ -30,7 +30,6 @@ check: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python -m pip install --quiet --no-deps pgmpy==1.1.2  # files of published networks, nothing else of it
 	$(BIN)/python -m benchmarks all
 
 clean:

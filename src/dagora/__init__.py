@@ -4,6 +4,8 @@ from dagora.data.dynamic_simulation import simulate_series
 from dagora.data.sachs_data import load_sachs
 from dagora.data.simulate import Truth, simulate
 from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError
+from dagora.gaussian_network import GaussianNetwork
+from dagora.interchange.registry import read_graph
 from dagora.lag_order import select_lags
 from dagora.learn import learn
 from dagora.metrics import evaluate
@@ -13,6 +15,7 @@ from dagora.version import __version__
 __all__ = [
     "ConvergenceWarning",
     "DagoraError",
+    "GaussianNetwork",
     "InputError",
     "MessageError",
     "NumericalError",
@@ -22,6 +25,7 @@ __all__ = [
     "evaluate",
     "learn",
     "load_sachs",
+    "read_graph",
     "select_lags",
     "simulate",
     "simulate_series",

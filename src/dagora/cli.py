@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.cli_exchange import Exports, check_exports, convert_command
 from dagora.cli_federation import federation
 from dagora.cli_nonlinear import (
     Device,
@@ -40,7 +41,6 @@ from dagora.cli_series import (
     print_lagged_edges,
     simulate_series_files,
 )
-from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.partition import SPLITS
 from dagora.data.simulate import GRAPHS, NOISES, simulate
 from dagora.data.simulate import MODELS as SIMULATED_MODELS
@@ -49,6 +49,7 @@ from dagora.demo import run_demo
 from dagora.errors import ConvergenceWarning, DagoraError, InputError
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS, load_figure
 from dagora.files import check_folder
+from dagora.interchange.registry import read_estimate, read_graph
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS
 from dagora.metrics import evaluate
@@ -57,6 +58,7 @@ from dagora.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command("audit")(audit_command)
+app.command("convert")(convert_command)
 app.command("ledger")(ledger_command)
 app.command("lags")(lags_command)
 app.command("policy")(policy_command)
@@ -122,6 +124,10 @@ def learn_command(
     intercept: Annotated[
         bool | None, typer.Option("--intercept", help="admm: the paper's bias terms (with --preset paper).")
     ] = None,
+    refit: Annotated[
+        bool | None,
+        typer.Option(help="linear: fit parameters after the graph (covariance, pooled: on; else one total more: off)."),
+    ] = None,
     lags: Lags = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
@@ -133,6 +139,7 @@ def learn_command(
     seed: Seed = None,
     device: Device = None,
     effects: Effects = None,
+    exports: Exports = None,
     threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -148,6 +155,7 @@ def learn_command(
     """
     check_drawing(model, drawing)
     check_effects(model, method, preset, effects)
+    check_exports(model, exports)
     if folder is not None:
         check_folder(folder)  # before the work, and before a run is counted
     with watching("Learning", quiet=as_json) as watch:
@@ -177,12 +185,14 @@ def learn_command(
             ridge=ridge,
             seed=seed,
             device=device,
+            refit=refit,
             series=series,
             time=time,
             threads=threads,
             watch=watch,
         )
     written = result.save(folder) if folder is not None else []
+    written += [result.export(path) for path in exports or ()]
     draw(result, drawing)
     draw_curves(result, effects)
     if as_json:

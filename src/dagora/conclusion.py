@@ -7,9 +7,11 @@ import numpy as np
 
 from dagora.aggregation.gaussian import Gaussian
 from dagora.algorithms.presets import Options
+from dagora.arrays import IntArray
 from dagora.errors import ConvergenceWarning
-from dagora.federated.protocol import Aggregation
+from dagora.federated.protocol import Aggregation, Estimate
 from dagora.federated.run import Run
+from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import break_cycles
 from dagora.result import Result
 from dagora.version import __version__
@@ -54,6 +56,15 @@ def conclude(
         extras=estimate.extras,
         identified=estimate.cpdag,
         functions=estimate.functions,
+        network=_network(estimate, options, names, adjacency),
         lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
         lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
     )
+
+
+def _network(
+    estimate: Estimate, options: Options, names: tuple[str, ...], adjacency: IntArray
+) -> GaussianNetwork | None:
+    if estimate.moments is None or not options.effective.get("refit", False):
+        return None
+    return GaussianNetwork.fitted(names, estimate.moments, adjacency)

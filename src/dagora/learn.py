@@ -55,6 +55,7 @@ def learn(
     ridge: float | None = None,
     seed: int | None = None,
     device: str | None = None,
+    refit: bool | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -98,6 +99,9 @@ def learn(
         paper's preset solves NOTEARS as published (covariance, pooled), and for networks at sites alone.
     intercept: for admm in the paper's preset, bias terms with a consensus (its Section 5.1) instead of centring at
         each site: False.
+    refit: model "linear": after the graph, fit coefficients, intercepts and noise variances to the rows of all sites,
+        so that `result.network` can be sampled and queried; one total more, unless the server has it already
+        (covariance, pooled: True; else False).
     hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
         weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
@@ -107,7 +111,7 @@ def learn(
     learner = with_default_learner(learner, model, method, privacy)
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
-        lags, lag_lam, lag_threshold, hidden, ridge, seed, device,
+        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")

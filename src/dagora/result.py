@@ -16,7 +16,11 @@ from dagora.errors import InputError
 from dagora.federated.protocol import Functions
 from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
+from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
+from dagora.interchange.libraries import to_causallearn, to_networkx, to_pgmpy
+from dagora.interchange.named import NamedGraph
+from dagora.interchange.registry import write_graph
 
 
 class Effect(NamedTuple):
@@ -46,6 +50,7 @@ class Result:
     lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
     lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
     functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
+    network: GaussianNetwork | None = None  # the graph with its parameters (`refit`), to sample from and to query
 
     @property
     def rounds(self) -> int:
@@ -132,10 +137,29 @@ class Result:
 
     def graph(self) -> "nx.DiGraph[str]":
         """The network as a networkx graph with edge weights."""
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(self.names)
-        graph.add_weighted_edges_from(self.edges())
-        return graph
+        return to_networkx(self.named())
+
+    def named(self, cpdag: bool = False) -> NamedGraph:
+        """The graph with its names, as files and other libraries take it; of its class, if `cpdag`."""
+        graph = NamedGraph(np.where(self.adjacency, self.weights, 0.0), self.names, self.lag_weights)
+        return graph.with_marks(self.cpdag) if cpdag else graph
+
+    def export(self, path: str | os.PathLike[str], format: str | None = None, cpdag: bool = False) -> Path:
+        """Write the graph for another tool: .graphml, .dot, .dagitty, .txt (Tetrad), .json or .csv.
+
+        format: its name, where the file's does not tell.  cpdag: the equivalence class instead of the DAG.
+        """
+        return write_graph(self.named(cpdag), path, format)
+
+    def to_causallearn(self, cpdag: bool = False) -> Any:
+        """The graph, or its class, as a GeneralGraph of causal-learn."""
+        return to_causallearn(self.named(cpdag).without_lags("causal-learn's graph"))
+
+    def to_pgmpy(self) -> Any:
+        """The network with its parameters, as a LinearGaussianBayesianNetwork of pgmpy."""
+        if self.network is None:
+            raise InputError("this result has no parameters; learn model 'linear' with refit=True")
+        return to_pgmpy(self.network)
 
     def summary(self) -> dict[str, Any]:
         """All but the matrices, for machines."""
@@ -145,6 +169,7 @@ class Result:
             "names": list(self.names),
             "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
             **({} if self.lag_weights is None else {"lagged_edges": lagged}),
+            **({} if self.network is None else {"parameters": self.network.summary()}),
             "undirected": [list(pair) for pair in self.undirected()],
             "class": [
                 {"source": self.names[i], "target": self.names[j], "directed": bool(self.cpdag[i, j] == ARROW)}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dagora.cli import main
-from dagora.data.graph_files import read_graph
+from dagora.interchange.registry import read_graph
 
 SIMULATE = ("simulate", "--d", 6, "--edges", 6, "--n", 200, "--sites", 3, "--seed", 1)
 

@@ -12,9 +12,9 @@ import dagora
 from dagora.algorithms.presets import Options
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule, implied_covariance
 from dagora.data.dynamic_simulation import RADIUS, spectral_radius
-from dagora.data.graph_files import read_estimate, read_graph
 from dagora.data.simulation_files import write_series_simulation
 from dagora.errors import InputError
+from dagora.interchange.registry import read_estimate, read_graph
 from dagora.lag_order import residual_variances
 from dagora.report.unrolled import draw_unrolled
 from dagora.solvers.polish import polish

@@ -5,6 +5,7 @@ import dagora
 PUBLIC = {
     "ConvergenceWarning",
     "DagoraError",
+    "GaussianNetwork",
     "InputError",
     "MessageError",
     "NumericalError",
@@ -14,6 +15,7 @@ PUBLIC = {
     "evaluate",
     "learn",
     "load_sachs",
+    "read_graph",
     "select_lags",
     "simulate",
     "simulate_series",

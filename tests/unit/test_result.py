@@ -10,10 +10,10 @@ import pytest
 
 import dagora
 from dagora.arrays import IntArray
-from dagora.data.graph_files import read_estimate, read_graph
 from dagora.errors import InputError
 from dagora.files import plain, write_files
 from dagora.graphs import UNDIRECTED, dag_to_cpdag
+from dagora.interchange.registry import read_estimate, read_graph
 from dagora.report.figures import draw_beside_truth
 
 

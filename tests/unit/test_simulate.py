@@ -9,11 +9,11 @@ import pytest
 
 from dagora.arrays import FloatArray
 from dagora.cli import main
-from dagora.data.graph_files import read_graph
 from dagora.data.partition import partition
 from dagora.data.simulate import random_dag, simulate
 from dagora.errors import InputError
 from dagora.graphs import is_dag
+from dagora.interchange.registry import read_graph
 from dagora.metrics import evaluate
 
 EULER_GAMMA = 0.5772156649

@@ -49,6 +49,7 @@ class CovarianceState:
 
     centre: FloatArray
     asked: int = 0
+    moments: Moments | None = None
     learned: Learned | None = None
 
 
@@ -75,7 +76,7 @@ class CovarianceServer:
             return replace(state, centre=moments.mean)
         if not (np.diag(moments.scatter) > 0.0).all():
             raise NumericalError("the totals leave some column without variance; standardise the columns")
-        return replace(state, learned=self.learn(moments))
+        return replace(state, moments=moments, learned=self.learn(moments))
 
     def progress(self, state: CovarianceState) -> Mapping[str, float]:
         """Done when the learner is."""
@@ -85,7 +86,9 @@ class CovarianceServer:
         """As the learner says."""
         assert state.learned is not None
         found = state.learned
-        return Estimate(found.weights, found.edges, found.weights, found.warnings, cpdag=found.cpdag)
+        return Estimate(
+            found.weights, found.edges, found.weights, found.warnings, cpdag=found.cpdag, moments=state.moments
+        )
 
 
 def pooled_moments(total: Total, centre: FloatArray) -> Moments:

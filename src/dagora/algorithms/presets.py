@@ -12,6 +12,7 @@ from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alon
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.local import LocalServer, LocalSite
+from dagora.algorithms.parameters import with_parameters
 from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.arrays import FloatArray
@@ -71,6 +72,7 @@ class Options:
     ridge: float | None = None
     seed: int | None = None
     device: str | None = None
+    refit: bool | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -152,13 +154,14 @@ class Options:
             # A site alone has few rows: many edges, all of which a polish would try, and none that it could trust.
             return NETWORK_DEFAULTS | ({"polish": False} if self.method in ("voting", "average") else {})
         if not self.dynamic:
-            return self._linear_defaults()
+            # Where the server has the moments of all rows, parameters cost nothing; else they cost a round.
+            return self._linear_defaults() | {"refit": self.method in ("covariance", "pooled")}
         within = {name: value for name, value in self._linear_defaults().items() if name != "intercept"}
         return within | {"lags": 1} | ({} if self.lags == 0 else LAG_DEFAULTS)
 
-    def _linear_defaults(self) -> Mapping[str, Any]:
+    def _linear_defaults(self) -> dict[str, Any]:
         if self.method == "admm":
-            return ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS
+            return dict(ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS)
         defaults = dict(LEARNERS[self.chosen_learner].defaults)
         if self.chosen_learner == "golem" and self.score == "likelihood":
             defaults["lam"] = UNEQUAL_LAM
@@ -205,6 +208,12 @@ class Options:
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     """The algorithm for these variables; its sites start from moments, or from rows for curved effects."""
+    algorithm = _build(options, names)
+    asked = options.effective.get("refit", False) and options.method not in ("covariance", "pooled")
+    return with_parameters(algorithm, len(names)) if asked else algorithm
+
+
+def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     if options.additive:
         return _additive(options, names)
     if options.networks:
@@ -249,7 +258,8 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
 
 
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
-    chosen = LearnerOptions(**options.effective, published=options.published)
+    heeded = {name: value for name, value in options.effective.items() if name != "refit"}
+    chosen = LearnerOptions(**heeded, published=options.published)
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
@@ -280,7 +290,7 @@ def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
     for name, value in options.items():
         if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, Real)):
             raise InputError(f"{name}: must be a number")
-        if name in ("polish", "intercept") and not isinstance(value, bool):
+        if name in ("polish", "intercept", "refit") and not isinstance(value, bool):
             raise InputError(f"{name}: must be True or False")
         if name == "hidden" and not _widths(value):
             raise InputError(

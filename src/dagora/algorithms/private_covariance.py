@@ -109,6 +109,7 @@ class PrivateCovarianceState:
     unwhiten: FloatArray | None = None
     asked: int = 0
     worth: int = 0  # rows that would have as much error without noise
+    moments: Moments | None = None
     learned: Learned | None = None
 
 
@@ -188,7 +189,7 @@ class PrivateCovarianceServer:
                 f"the noisy totals are worth {state.worth} rows, too few for {self.d} columns: another run may give "
                 "another graph; raise epsilon, add rows or leave out columns",
             )
-        return Estimate(found.weights, found.edges, found.weights, warnings, worth, found.cpdag)
+        return Estimate(found.weights, found.edges, found.weights, warnings, worth, found.cpdag, moments=state.moments)
 
     def _share(self, state: PrivateCovarianceState) -> float:
         if state.ranges is None:
@@ -234,4 +235,5 @@ class PrivateCovarianceServer:
         assert state.unwhiten is not None
         rows = max(2, round(1.0 / (1.0 / found.rows + found.noise**2)))
         scatter = rows * (state.unwhiten @ state.unwhiten.T)
-        return replace(state, worth=rows, learned=self.learn(Moments(rows, state.centre, scatter)))
+        moments = Moments(rows, state.centre, scatter)
+        return replace(state, worth=rows, moments=moments, learned=self.learn(moments))

@@ -5,8 +5,9 @@ from importlib.resources import as_file, files
 import numpy as np
 
 from dagora.arrays import FloatArray
-from dagora.data.graph_files import NamedGraph, read_graph
 from dagora.data.tables import open_table
+from dagora.interchange.named import NamedGraph
+from dagora.interchange.registry import read_graph
 
 
 def load_sachs() -> tuple[NamedGraph, FloatArray]:

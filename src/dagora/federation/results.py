@@ -10,9 +10,11 @@ from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.run import Departure
 from dagora.federation.texts import boxed, text_in
+from dagora.gaussian_network import GaussianNetwork
 from dagora.result import Result
 
 _ARRAYS = ("weights", "adjacency")
+_PARAMETERS = ("coefficients", "intercepts", "variances")
 _OPTIONAL = ("identified", "lag_weights", "lag_adjacency")
 
 
@@ -29,6 +31,8 @@ def to_bytes(result: Result) -> bytes:
         "sites": result.sites,
     }
     arrays = {name: getattr(result, name) for name in (*_ARRAYS, *_OPTIONAL)}
+    if result.network is not None:
+        arrays |= {f"network.{name}": getattr(result.network, name) for name in _PARAMETERS}
     message: dict[str, Value] = {name: value for name, value in arrays.items() if value is not None}
     return encode({**message, "about": boxed(json.dumps(about))})
 
@@ -55,6 +59,8 @@ def _read(message: Message) -> Result:
         )
         for entry in about["ledger"]
     )
+    parameters = [message.get(f"network.{name}") for name in _PARAMETERS]
+    fitted = [np.array(value) for value in parameters if isinstance(value, np.ndarray) and value.dtype == np.float64]
     known: dict[str, Any] = {name: np.array(value) for name, value in arrays.items()}
     return Result(
         **known,
@@ -67,4 +73,5 @@ def _read(message: Message) -> Result:
         warnings=tuple(about["warnings"]),
         removed=tuple((int(i), int(j)) for i, j in about["removed"]),
         sites=tuple(about["sites"]),
+        network=GaussianNetwork(tuple(about["names"]), *fitted) if len(fitted) == len(_PARAMETERS) else None,
     )

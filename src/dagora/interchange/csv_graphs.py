@@ -1,80 +1,44 @@
-"""Graphs in files: a list of edges, or a matrix with names along both sides."""
+"""CSV: a list of edges, or a matrix with names along both sides."""
 
 import csv
-import json
+import io
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dagora.arrays import FloatArray, IntArray
 from dagora.errors import InputError
+from dagora.files import write_edges
+from dagora.interchange.named import NamedEdge, NamedGraph
 
 
-@dataclass(frozen=True, eq=False)
-class NamedGraph:
-    """A weighted graph with names for its variables."""
-
-    weights: FloatArray
-    names: tuple[str, ...]
-    lag_weights: FloatArray | None = None  # of time series, (lags, d, d)
-
-    @property
-    def adjacency(self) -> IntArray:
-        """1 where there is an edge."""
-        present: IntArray = (self.weights != 0).astype(np.int64)
-        return present
-
-    @property
-    def lag_adjacency(self) -> IntArray | None:
-        """1 where there is an effect of an earlier time."""
-        return None if self.lag_weights is None else (self.lag_weights != 0).astype(np.int64)
-
-
-def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = ()) -> NamedGraph:
-    """Read edges (source, target[, weight]; a header row) or a matrix (names in the first row and column).
+def read_csv(path: Path, names: tuple[str, ...] = ()) -> NamedGraph:
+    """Read edges (source, target[, weight[, directed]]; a header row) or a matrix (names in the first row and column).
 
     Of time series, edges are (source, target, lag, weight), the lag 0 within a time step.
     `names` adds variables that no edge mentions, as a list of edges cannot.
     """
-    rows = _rows(Path(path))
+    rows = _rows(path)
     header = [cell.strip() for cell in rows[0]]
     if header[0] == "" or header[1:] == [row[0].strip() for row in rows[1:]]:
         return _matrix(path, header[1:], rows[1:])
     if header[2:] == ["lag", "weight"]:
         return _lagged_edge_list(path, rows[1:], names)
-    if len(header) not in (2, 3):
+    if len(header) not in (2, 3) and header[2:] != ["weight", "directed"]:
         raise InputError(f"{str(path)!r}: neither edges (source, target, weight) nor a matrix with names; check it")
     return _edge_list(path, rows[1:], names)
 
 
-def read_estimate(
-    path: str | os.PathLike[str], threshold: float | None = None, names: tuple[str, ...] = ()
-) -> NamedGraph:
-    """Read what `learn` wrote: a folder, its edges.csv as they are, or its weights.csv above the threshold.
-
-    `names` adds variables to a list of edges.  Without a threshold, that of the result.json beside the weights
-    counts (none for learners that have none), or 0.3.
-    """
-    path = Path(path)
-    if threshold is not None and (path.is_dir() or path.name == "edges.csv"):
-        raise InputError("threshold: edges that have been chosen already need none; leave it out, or give weights.csv")
-    if path.is_dir():
-        return read_graph(path / "edges.csv", read_graph(path / "weights.csv").names)
-    graph = read_graph(path, names)
-    if path.name == "edges.csv":
-        return graph
-    tau = _threshold_of(path) if threshold is None else threshold
-    return NamedGraph(np.where(np.abs(graph.weights) > tau, graph.weights, 0.0), graph.names)
-
-
-def _threshold_of(path: Path) -> float:
-    try:
-        settings = json.loads(path.with_name("result.json").read_text(encoding="utf-8"))["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.3
-    return float(settings.get("threshold", 0.0))
+def write_csv(graph: NamedGraph) -> str:
+    """Edges; whether they have a direction is told only if some have none."""
+    out = io.StringIO()
+    if graph.lines is None:
+        write_edges(out, [edge[:3] for edge in graph.edges()])
+        return out.getvalue()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["source", "target", "weight", "directed"])
+    rows.writerows([e.source, e.target, repr(e.weight), str(e.directed).lower()] for e in graph.edges())
+    return out.getvalue()
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -98,17 +62,14 @@ def _matrix(path: str | os.PathLike[str], names: list[str], rows: list[list[str]
 
 
 def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:
-    index = {name: position for position, name in enumerate(names)}
-    edges: list[tuple[int, int, float]] = []
+    edges = []
     for number, row in enumerate(rows, start=1):
-        if len(row) not in (2, 3):
+        if len(row) not in (2, 3, 4) or (len(row) == 4 and row[3].strip().lower() not in ("true", "false")):
             raise InputError(f"{str(path)!r}, row {number}: not source, target[, weight]; check it")
-        ends = [index.setdefault(cell.strip(), len(index)) for cell in row[:2]]
-        edges.append((ends[0], ends[1], _number(path, row[2], number) if len(row) == 3 else 1.0))
-    weights = np.zeros((len(index), len(index)))
-    for source, target, weight in edges:
-        weights[source, target] = weight
-    return NamedGraph(weights, tuple(index))
+        weight = _number(path, row[2], number) if len(row) > 2 else 1.0
+        directed = len(row) < 4 or row[3].strip().lower() == "true"
+        edges.append(NamedEdge(row[0].strip(), row[1].strip(), weight, directed))
+    return NamedGraph.of(edges, names)
 
 
 def _lagged_edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:
