@@ -1,5 +1,7 @@
 """Dagora learns the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
 
+from typing import TYPE_CHECKING, Any
+
 from dagora.data.dynamic_simulation import simulate_series
 from dagora.data.sachs_data import load_sachs
 from dagora.data.simulate import Truth, simulate
@@ -12,9 +14,13 @@ from dagora.metrics import evaluate
 from dagora.result import Result
 from dagora.version import __version__
 
+if TYPE_CHECKING:
+    from dagora.estimator import FederatedDAG
+
 __all__ = [
     "ConvergenceWarning",
     "DagoraError",
+    "FederatedDAG",
     "GaussianNetwork",
     "InputError",
     "MessageError",
@@ -30,3 +36,12 @@ __all__ = [
     "simulate",
     "simulate_series",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator when it is asked for: scikit-learn is an extra."""
+    if name == "FederatedDAG":
+        from dagora.estimator import FederatedDAG
+
+        return FederatedDAG
+    raise AttributeError(f"module 'dagora' has no attribute {name!r}")

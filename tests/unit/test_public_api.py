@@ -5,6 +5,7 @@ import dagora
 PUBLIC = {
     "ConvergenceWarning",
     "DagoraError",
+    "FederatedDAG",
     "GaussianNetwork",
     "InputError",
     "MessageError",
