@@ -1,5 +1,6 @@
 """Dagora learns the structure of a Bayesian network from data that stays where it is: only sums leave the sites."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from dagora.data.dynamic_simulation import simulate_series
@@ -36,6 +37,8 @@ __all__ = [
     "simulate",
     "simulate_series",
 ]
+
+logging.getLogger("dagora").addHandler(logging.NullHandler())  # lines are for those who ask for them
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dagora.aggregation.ledger import Sent, read, verify
+from dagora.aggregation.ledger import Noted, Sent, read, verify
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, PRESETS
 from dagora.federated.policy import Job, Policy
@@ -18,6 +18,8 @@ Epsilon = Annotated[
 ]
 Delta = Annotated[float | None, typer.Option(help="gaussian: the chance that the loss is larger (1e-5).")]
 Colluders = Annotated[int | None, typer.Option(help="gaussian: how many sites may pool what they know (half of them).")]
+
+_NOTES = 20  # shown in a terminal
 
 
 def audit_command(
@@ -77,7 +79,7 @@ def ledger_command(
     noted: Annotated[str | None, typer.Option(help="A head that was noted earlier; it must still be there.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Verify a ledger and say what left the site, run by run.
+    """Verify a ledger and say what left the site, run by run, and what else was noted.
 
     Example: dagora ledger ledgers/north.jsonl
     """
@@ -101,8 +103,9 @@ def ledger_command(
                 "bytes": sum(item.bytes for item in own),
             }
         )
+    notes = [{"time": entry.time, **vars(entry.what)} for entry in entries if isinstance(entry.what, Noted)]
     if as_json:
-        print_json({"site": entries[0].site if entries else None, "head": head, "runs": rows})
+        print_json({"site": entries[0].site if entries else None, "head": head, "runs": rows, "notes": notes})
         return
     table = Table("day", "method", "aggregation", "sites", "epsilon", "replies", "sent")
     for row in rows:
@@ -111,7 +114,15 @@ def ledger_command(
             day, row["method"], row["aggregation"], str(row["sites"]), str(row["epsilon"] or "-"), str(row["replies"]),
             in_bytes(float(row["bytes"])),
         )  # fmt: skip
-    out.print(table)
+    if rows:
+        out.print(table)
+    if notes:
+        told = Table("time", "event", "who", "run", "detail", title=count(len(notes), "note"))
+        for note in notes[-_NOTES:]:
+            told.add_row(str(note["time"])[:19], *(str(note[name]) for name in ("event", "who", "run", "detail")))
+        out.print(told)
+        if len(notes) > _NOTES:
+            out.print(f"the last {_NOTES} of {len(notes)} notes; --json shows all", highlight=False, soft_wrap=True)
     out.print(f"{count(len(entries), 'line')}, unbroken; head {head}", highlight=False, soft_wrap=True)
 
 

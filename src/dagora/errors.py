@@ -29,4 +29,5 @@ class MissingSiteError(DagoraError):
     def __init__(self, sites: Sequence[str]) -> None:
         self.sites = tuple(sites)
         names = ", ".join(map(repr, self.sites))
-        super().__init__(f"no answer from {'site' if len(self.sites) == 1 else 'sites'} {names}; start them again")
+        what, them = ("site", "it") if len(self.sites) == 1 else ("sites", "them")
+        super().__init__(f"no answer from {what} {names}; start {them} again")

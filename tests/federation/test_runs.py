@@ -1,10 +1,13 @@
 """Runs of a federation of real processes, and how they end when something does not go as it should."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +90,81 @@ def test_a_busy_server_refuses_and_an_abort_frees_it(local: LocalFederation, cli
     assert client.follow(client.submit(Plan.of({"method": "covariance"}))).rounds == 2
 
 
+def runs_kept(local: LocalFederation, site: str) -> list[Path]:
+    return list((local.folder / site / "state" / "runs").iterdir())
+
+
+def wait_until_forgotten(local: LocalFederation, *sites: str) -> None:
+    end = time.monotonic() + 30
+    while any(runs_kept(local, site) for site in sites):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_whoever_was_away_is_told_of_an_abort(local: LocalFederation, client: Client) -> None:
+    local.kill("site-03")
+    run = client.submit(Plan.of({"deadline": 1.0, "aggregation": "plain"}))
+    with pytest.raises(DagoraError, match="stopped"):
+        client.follow(run)
+    local.start("site-03")
+    wait_until_connected(client)
+    again = client.resume(run)
+    while not all(runs_kept(local, site) for site in local.data):
+        time.sleep(0.001)  # all have joined
+    local.kill("site-03")
+    with suppress(DagoraError):
+        client.follow(again)  # it stops, or was over before
+    if client.status()["runs"][run]["state"] == "stopped":
+        client.abort(run)
+        wait_until_forgotten(local, "site-01", "site-02")
+    local.start("site-03")
+    wait_until_forgotten(local, *local.data)
+    wait_until_connected(client)
+
+
+def test_runs_older_than_a_status_shows_can_be_fetched(client: Client) -> None:
+    first = client.submit(Plan.of({"method": "covariance"}))
+    expected = client.follow(first)
+    for _ in range(10):
+        client.follow(client.submit(Plan.of({"method": "covariance"})))
+    assert first not in client.status()["runs"]
+    assert np.array_equal(client.follow(client.resume(first)).weights, expected.weights)
+
+
+def test_a_second_process_of_a_kit_is_refused(local: LocalFederation) -> None:
+    done = command("site", local.folder / "site-01", "--data", local.data["site-01"])
+    assert done.returncode == 2
+    assert "another process is running with it; stop that one first" in done.stderr
+
+
+def test_a_folder_that_holds_kits_is_not_used_again(local: LocalFederation) -> None:
+    done = command("local", *local.data.values(), "--keep", local.folder)
+    assert done.returncode == 2
+    assert "holds the kits of another federation" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_local_federation_that_is_ended_leaves_nothing(number: int, tmp_path: Path) -> None:
+    files = site_files(tmp_path / "data")
+    line = [sys.executable, "-m", "dagora", "federation", "local", *map(str, files.values())]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob("dagora-*/site-01.log")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(30) == 130
+    assert not list(tmp_path.glob("dagora-*"))
+    assert str(tmp_path) not in subprocess.run(["ps", "axww"], capture_output=True, text=True).stdout
+
+
 def test_one_job_submitted_twice_by_a_lost_answer_is_one_run(local: LocalFederation, client: Client) -> None:
-    before = len(client.status()["runs"])
+    before = set(client.status()["runs"])
     asked = {"plan": Plan.of({"method": "covariance", "sites": list(local.data)}).to_json(), "token": "one"}
     first, second = (client._ask("submit", asked)["run"] for _ in range(2))
     client.follow(str(first))
     assert first == second
-    assert len(client.status()["runs"]) == before + 1
+    assert set(client.status()["runs"]) - before == {first}
 
 
 def test_other_columns_stop_a_run_before_a_number_is_sent(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_kit_of_another_federation_is_refused_in_one_line(local: LocalFederati
     provision(other, tmp_path)
     reason = why_not(Kit.read(tmp_path / ADMINISTRATOR, ADMIN))
     assert isinstance(reason, Refusal)
-    assert "certificate that is not good here" in reason
+    assert "certificate that is not of this kit" in reason
     done = command("status", "--kit", tmp_path / ADMINISTRATOR)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

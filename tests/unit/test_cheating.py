@@ -133,7 +133,7 @@ def test_a_sum_that_was_altered_on_its_way_to_the_key_holder_is_not_used() -> No
                 contexts = aggregation._contexts  # type: ignore[attr-defined] # public: they went over the wire
                 vectors = _vectors(contexts, own["ann"], "secure.sum", "the attacker")
                 more = [
-                    tenseal.bfv_vector(c, [1000 * 2**64 % p, *[0] * 6]) for c, p in zip(contexts, PRIMES, strict=True)
+                    tenseal.bfv_vector(c, [1000 * 2**64 % p, *[0] * 7]) for c, p in zip(contexts, PRIMES, strict=True)
                 ]
                 parts = [(vector + extra).serialize() for vector, extra in zip(vectors, more, strict=True)]
                 own = {"ann": _packed(parts, "secure.sum")}

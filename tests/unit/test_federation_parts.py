@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import stat
@@ -50,7 +51,15 @@ from dagora.federation.plan import Plan
 from dagora.federation.probe import Refusal, free_port, why_not
 from dagora.federation.provision import Federation, provision
 from dagora.federation.schema import agreed, check_columns, names_from, schema_hash
-from dagora.federation.store import FolderVault, Records, StoreError, read_records, write_whole
+from dagora.federation.store import (
+    FolderVault,
+    Records,
+    StoreError,
+    finish_removing,
+    read_records,
+    remove_folder,
+    write_whole,
+)
 from dagora.federation.texts import boxed, text_in
 from dagora.transport.in_process import InProcess
 from dagora.transport.nvflare import COLLECT, DONE, UNKNOWN, WORKING
@@ -127,12 +136,29 @@ def test_a_tail_that_was_never_written_is_dropped(tail: bytes, tmp_path: Path) -
     assert tuple(Records(path)) == RECORDS
 
 
-def test_a_record_that_was_changed_ends_the_file(tmp_path: Path) -> None:
+def test_a_record_that_was_changed_is_told_unless_it_is_the_last(tmp_path: Path) -> None:
     path = tmp_path / "records"
-    whole = bytearray(filled(path))
-    whole[17] ^= 1  # in the first record
-    path.write_bytes(bytes(whole))
-    assert list(read_records(path)) == []
+    whole = filled(path)
+    records = len(list(read_records(path)))
+    for zeros in (0, 64):  # as a crash may leave it, with zeros that the disk had made room with
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) + bytes(zeros))
+        assert len(list(read_records(path))) == records - 1
+    path.write_bytes(whole[:17] + bytes([whole[17] ^ 1]) + whole[18:])  # in the first record
+    with pytest.raises(StoreError, match="damaged in the middle"):
+        list(read_records(path))
+
+
+def test_a_folder_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    for name in ("join", "secret"):
+        (folder / name).write_bytes(b"x")
+    monkeypatch.setattr(shutil, "rmtree", lambda *args, **options: None)  # a crash before anything is deleted
+    remove_folder(folder)
+    assert not folder.exists()  # and not one file of it under its name
+    monkeypatch.undo()
+    finish_removing(folder.parent)
+    assert list(folder.parent.iterdir()) == []
 
 
 def test_records_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,11 +591,11 @@ def test_a_signing_certificate_is_its_sites_own(tmp_path: Path) -> None:
     for shown, says in (
         (good, "site 'east': showed a signing certificate that is not its own; stop it"),
         (forge.authority.issue("east", forge.keys["client"]), "is not its own"),  # one for TLS
-        (Authority.new().issue("east", key), "site 'east': its signing certificate is not of this federation"),
-        (Authority.new("other").issue("east", key), "not of this federation"),
-        (forge.authority.issue("east", key, -30, -1), "not of this federation"),
-        (forge.authority.issue("east", key, 1, 30), "not of this federation"),
-        (b"no pem", "not of this federation"),
+        (Authority.new().issue("east", key), "site 'east': its signing certificate is not good in this federation"),
+        (Authority.new("other").issue("east", key), "not good in this federation"),
+        (forge.authority.issue("east", key, -30, -1), "not good in this federation"),
+        (forge.authority.issue("east", key, 1, 30), "not good in this federation"),
+        (b"no pem", "not good in this federation"),
     ):
         assert says in refusal(lambda shown=shown: kit.public_key("east", shown.decode()))  # type: ignore[misc]
 
@@ -705,7 +731,7 @@ def test_a_server_that_is_there_and_one_that_is_not(tmp_path: Path) -> None:
         kit = replace(here.read(), port=port)
         assert why_not(kit) is None
     told = why_not(kit)
-    assert told == f"there is no server at localhost:{port} yet"
+    assert told == f"there is no server at localhost:{port}; start it, or check the address"
     assert not isinstance(told, Refusal)
 
 
@@ -715,7 +741,7 @@ def test_a_server_of_another_authority_is_refused(tmp_path: Path) -> None:
     with listening(context_of(server, here.authority.root)) as port:
         told = why_not(replace(here.read(), port=port))
     assert isinstance(told, Refusal)
-    assert "shows a certificate that is not good here" in told
+    assert "shows a certificate that is not of this kit" in told
 
 
 def test_a_server_that_refuses_this_kit_is_told(tmp_path: Path) -> None:
@@ -759,7 +785,7 @@ def test_a_refusal_to_join_names_site_and_rule(
         wire = Wire(hall)
         with pytest.raises(PolicyError, match=f"site 'north'.*policy: .*{says}"):
             hall.run(plan_for(**keys), wire)
-        assert {step.topic for step in wire.steps} == {"introduce", "join"}
+        assert {step.topic for step in wire.steps} == {"introduce"}  # before anyone has joined
         assert len(hall.notes("north")) == 1
         assert all(isinstance(entry.what, Noted) for one in hall.members.values() for entry in one.ledger.entries)
 

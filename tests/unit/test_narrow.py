@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dagora.aggregation import fixed_point
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.masked import Masked
-from dagora.aggregation.narrow import WIDE, Widths, fits, high_bytes, packed, signed, unpacked
+from dagora.aggregation.narrow import WIDE, Widths, high_bytes, packed, room, signed, unpacked
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message
@@ -59,7 +59,7 @@ def masked_sums(rounds: list[list[FloatArray]], phase: str = "path") -> tuple[li
 )
 def test_narrow_sums_are_the_wide_ones(rows: list[list[float]], high: int) -> None:
     values = [np.array(row) for row in rows]
-    words = [fixed_point.encode(value, len(rows)) for value in values]
+    words = [fixed_point.encode(value) for value in values]
     wide = reduce(fixed_point.add, words)
     parts = [unpacked(packed(word, high), high, 5) for word in words]
     assert all(part is not None for part in parts)
@@ -68,13 +68,16 @@ def test_narrow_sums_are_the_wide_ones(rows: list[list[float]], high: int) -> No
 
 
 def test_numbers_at_the_edge_fit_and_those_beyond_do_not() -> None:
-    assert fits({"a": np.array([31.99, -31.99])}, 1, 4)
-    assert not fits({"a": np.array([0.0]), "b": np.array([[32.0]])}, 1, 4)
-    assert not fits({"a": np.array([np.nan])}, 1, 4)
-    four = [fixed_point.encode(np.array([-31.9]), 4)] * 4
-    parts = [unpacked(packed(word, 1), 1, 1) for word in four]
+    def verdict(**summand: FloatArray) -> float:
+        return float(fixed_point.decode(fixed_point.encode_summand(summand, 4, room(1)))[-1])
+
+    assert verdict(a=np.array([31.99, -31.99])) == 0.0
+    assert verdict(a=np.array([0.0]), b=np.array([[32.0]])) == 1.0
+    assert verdict(a=np.array([np.nan])) == 1.0
+    four = [fixed_point.encode_summand({"a": np.array([-31.9])}, 4, room(1))] * 4
+    parts = [unpacked(packed(word, 1), 1, 2) for word in four]
     total = reduce(fixed_point.add, [part for part in parts if part is not None])
-    assert fixed_point.decode(signed(total, 1)) == pytest.approx(-127.6)
+    assert fixed_point.decode(signed(total, 1)) == pytest.approx([-127.6, 0.0])
 
 
 def test_after_a_first_round_fewer_bytes_are_sent_and_totals_are_exact() -> None:
@@ -83,7 +86,7 @@ def test_after_a_first_round_fewer_bytes_are_sent_and_totals_are_exact() -> None
     totals, wire = masked_sums(rounds)
     assert wire.asked == [WIDE, 1, 1, 1]
     for total, row in zip(totals, rounds, strict=True):
-        words = reduce(fixed_point.add, [fixed_point.encode(value, 3) for value in row])
+        words = reduce(fixed_point.add, [fixed_point.encode(value) for value in row])
         assert np.array_equal(total, fixed_point.decode(words))
     assert wire.sent < 4 * 3 * 400 * 8 * 1.6
 
@@ -91,24 +94,34 @@ def test_after_a_first_round_fewer_bytes_are_sent_and_totals_are_exact() -> None
 def test_a_number_that_needs_more_is_asked_for_again_and_nothing_is_lost() -> None:
     small, large = np.array([1.0, -2.0]), np.array([5e9, -7.25])
     totals, wire = masked_sums([[small, small], [small, small], [large, small], [small, small]])
-    assert wire.asked == [WIDE, 1, 1, WIDE, WIDE]  # wide again to the end: a second answer would tell another bit
+    assert wire.asked == [WIDE, 1, 1, WIDE, WIDE]  # and wide to the end
     assert np.array_equal(totals[2], large + small)
     assert np.array_equal(totals[3], small + small)
 
 
-def test_a_site_says_only_once_a_run_whether_its_numbers_are_small() -> None:
-    """A server that asked for narrow words time and again would learn a bit of a single site each time."""
+def test_no_answer_of_a_single_site_tells_whether_its_numbers_are_small() -> None:
+    """A server that narrows words until a site's numbers do not fit would find them by bisection, were it told."""
     cohort = Cohort.simulated(("ann", "bob"))
     masked = Masked(cohort)
-    numbers = [np.array([value]) for value in (0.5, 0.5, 1e6, 0.5)]
+    numbers = [np.array([value]) for value in (0.5, 1e6, 0.5, 1e6)]
     wire = InProcess([Site(name, Says(), numbers, masked) for name in cohort.sites])
     masked.total(wire, {"run": "r", "round": 1})
-    said = []
+    shapes, flags = set(), []
     for turn in (2, 3, 4):
         asked: Message = {"run": "r", "round": turn, "secure.attempt": 0, "secure.step": "sum", "secure.high": 1}
         content = cohort.open("ann", Question.of(asked), wire.exchange(asked)["ann"])
-        said.append("wide" in content)
-    assert said == [False, True, True]
+        low, high = np.asarray(content["low"]), np.asarray(content["high"])
+        shapes.add((tuple(sorted(content)), low.shape, high.shape))
+        words = unpacked(content, 1, 2)
+        assert words is not None
+        flags.append(float(fixed_point.decode(signed(words, 1))[-1]))
+    assert len(shapes) == 1  # large or small, the same fields of the same sizes
+    assert all(flag not in (0.0, 1.0) for flag in flags)  # and the verdict is under a mask
+
+
+def test_without_masks_the_verdict_would_be_there_to_read() -> None:
+    words = fixed_point.encode_summand({"a": np.array([1e6])}, 2, room(1))
+    assert fixed_point.decode(words).tolist() == [0.0, 1.0]
 
 
 def test_each_phase_has_a_width_of_its_own() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from dagora.aggregation import residues
 from dagora.aggregation.cohort import Cohort, Question
-from dagora.aggregation.fixed_point import encode_summand
+from dagora.aggregation.fixed_point import check_verdict, encode_summand
 from dagora.aggregation.layout import Layout, common_layout
 from dagora.aggregation.residues import PRIMES, Residues
 from dagora.aggregation.turns import Answered, Attempts
@@ -80,7 +80,9 @@ class Encrypted:
         right = content.get("of") == _digest(boxed, "secure.sum")
         if not right or not isinstance(values, np.ndarray) or values.shape[:1] != (len(PRIMES),):
             raise MessageError(f"key holder {self.holder!r} opened something else than the sum; check the network")
-        return layout.split(residues.to_floats(values[:, : layout.size]))
+        found = residues.to_floats(values[:, : layout.length])
+        check_verdict(found[-1], len(contents))
+        return layout.split(found[:-1])
 
     def _collect(self, transport: Transport, run: str) -> None:
         message = _request(run)

@@ -8,17 +8,23 @@ and those of one in the thousandths have 40 binary digits between them before th
     sums of words         are exact and do not depend on the order of the sites
     words  ->  a double   rounds once more
 
-Sums wrap around.  A summand is therefore refused before it is sent unless |v| < 2^62 / K, K the number of sites.
+Sums wrap around unless |v| < 2^62 / K for all summands, K the number of sites.  A site whose numbers are not such must
+not say so by itself: a server that chooses its questions would learn a number from the size at which one site balks.
+So a summand ends with a verdict, 0 or 1, that is hidden and added up like the rest (`encode_summand`): it is known how
+many sites could not answer, not which, and the total is then of no use.
 """
 
+import logging
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dagora.arrays import FloatArray
-from dagora.errors import NumericalError
+from dagora.errors import MessageError, NumericalError
 from dagora.federated.protocol import Summand
+
+_LOG = logging.getLogger("dagora.site")  # for the site's own eyes
 
 Word: TypeAlias = npt.NDArray[np.uint64]
 Words: TypeAlias = npt.NDArray[np.uint64]  # (2, ...): low and high words
@@ -30,15 +36,9 @@ _UNIT = 2.0**FRACTION_BITS
 _SIGN, _NONE, _ONES = np.uint64(1 << 63), np.uint64(0), np.uint64(2**64 - 1)
 
 
-def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
-    """Words of numbers that `parties` sites add up."""
+def encode(values: FloatArray) -> Words:
+    """Words of numbers, each below 2^62 in size."""
     magnitude = np.abs(values)
-    if not (magnitude < LARGEST / parties).all():  # false for NaN, too
-        raise NumericalError(
-            f"{what} is not finite, or 2^62 / {parties} = {LARGEST / parties:.1e} or more, which a private sum over "
-            f"{parties} sites cannot hold; nothing was sent: subtract constants from large columns, or divide by them, "
-            "the same at all sites"
-        )
     whole = np.floor(magnitude)
     words = np.empty((2, *magnitude.shape), dtype=np.uint64)
     # Both parts are exact, and the fraction is at most 1 - 2^-53: rounding cannot carry into the whole part.
@@ -51,13 +51,33 @@ def encode(values: FloatArray, parties: int, what: str = "a value") -> Words:
     return words
 
 
-def encode_summand(summand: Summand, parties: int) -> Words:
-    """All fields as one vector of words; a field out of range is named."""
-    vector = np.concatenate([np.ravel(values) for values in summand.values()])
-    if not (np.abs(vector) < LARGEST / parties).all():
+def encode_summand(summand: Summand, parties: int, largest: float = LARGEST) -> Words:
+    """All fields as one vector of words, and the verdict: 1 where some number is out of range (all are 0 then).
+
+    largest: what totals may not reach.
+    """
+    vector = np.concatenate([*(np.ravel(values) for values in summand.values()), [0.0]])
+    if not (np.abs(vector) < largest / parties).all():  # false for NaN, too
         for name, values in summand.items():
-            encode(np.ravel(values), parties, f"the summand's field {name!r}")
-    return encode(vector, parties)
+            if largest == LARGEST and not (np.abs(values) < largest / parties).all():
+                _LOG.warning("%r: a number is not finite, or is 2^62 / %d or more; the run cannot go on", name, parties)
+        vector = np.append(np.zeros(len(vector) - 1), 1.0)
+    return encode(vector)
+
+
+def check_verdict(balking: float, parties: int, largest: float = LARGEST) -> bool:
+    """Whether all sites could add to a total; an error says so where a larger range cannot help."""
+    if balking not in range(parties + 1):
+        raise MessageError(
+            "the answers do not add up: sites were not asked the same, or something was altered; check the network"
+        )
+    if balking != 0.0 and largest == LARGEST:
+        raise NumericalError(
+            f"at {balking:.0f} of {parties} sites a number to be added up is not finite, or 2^62 / {parties} = "
+            f"{LARGEST / parties:.1e} or more, which a private sum cannot hold; subtract constants from large columns, "
+            "or divide by them, the same at all sites"
+        )
+    return balking == 0.0
 
 
 def decode(words: Words) -> FloatArray:

@@ -47,6 +47,11 @@ class Layout:
         """How many numbers."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
+    @property
+    def length(self) -> int:
+        """How many numbers travel: these, and the verdict that ends them (fixed_point.py)."""
+        return self.size + 1
+
     def split(self, vector: FloatArray) -> Total:
         """The fields again."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from dagora.errors import DagoraError
@@ -87,16 +88,26 @@ class Ledger:
     """Grows by one entry for each run and each reply; in memory, and in a file where one is named.
 
     A file that exists is verified and continued.  Each entry is on the disk before `opened` or `record` returns.
+    Threads may share a ledger.  mend: drop a last line that a crash has cut short, and say so in the next: what it was
+    to record never left.
     """
 
-    def __init__(self, site: str, path: str | os.PathLike[str] | None = None, clock: Callable[[], str] = now) -> None:
+    def __init__(
+        self,
+        site: str,
+        path: str | os.PathLike[str] | None = None,
+        clock: Callable[[], str] = now,
+        mend: bool = False,
+    ) -> None:
         self.site = site
         self._clock = clock
+        self._lock = Lock()
         self._entries: list[Entry] = []
         self._path = None if path is None else Path(path)
         self._where = "ledger" if path is None else _name(path)
         self._file: int | None = None
         if self._path is not None:
+            torn = mend and _drop_torn_line(self._path)
             if self._path.exists():
                 self._entries = read(self._path)
             others = [entry.site for entry in self._entries if entry.site != site]
@@ -107,6 +118,8 @@ class Ledger:
             except OSError as error:
                 raise self._unwritable(error) from None
             self._size = sum(len(entry.line()) for entry in self._entries)
+            if torn:
+                self.note("mended", site, detail="a line that a crash had cut short was dropped")
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -146,14 +159,15 @@ class Ledger:
         self.close()
 
     def _append(self, what: Happening) -> Entry:
-        time, previous = self._clock(), self.head
-        body = _body(self.site, time, what, previous)
-        own = hashlib.sha256(body).hexdigest()
-        if self._path is not None:
-            self._write(_line(body, own))
-        entry = Entry(self.site, time, what, previous, own)
-        self._entries.append(entry)
-        return entry
+        with self._lock:
+            time, previous = self._clock(), self.head
+            body = _body(self.site, time, what, previous)
+            own = hashlib.sha256(body).hexdigest()
+            if self._path is not None:
+                self._write(_line(body, own))
+            entry = Entry(self.site, time, what, previous, own)
+            self._entries.append(entry)
+            return entry
 
     def _write(self, line: bytes) -> None:
         if self._file is None:
@@ -190,6 +204,19 @@ def read(path: str | os.PathLike[str]) -> list[Entry]:
             "copy the file, then delete that line from it"
         )
     return _chain(lines, where)
+
+
+def _drop_torn_line(path: Path) -> bool:
+    """Whether the file ended in the middle of a line; it then ends with the line before."""
+    if not path.exists():
+        return False
+    with path.open("r+b") as file:
+        whole = file.read()
+        if whole.endswith(b"\n") or not whole:
+            return False
+        file.truncate(whole.rfind(b"\n") + 1)
+        os.fsync(file.fileno())
+    return True
 
 
 def verify(source: str | os.PathLike[str] | Iterable[Entry], noted: str | None = None) -> str:

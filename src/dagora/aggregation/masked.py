@@ -15,7 +15,9 @@ K - 2 sites, learns the total over the other sites and nothing else.
 
 Words are 128 bits wide, but totals are mostly small.  So the server says, from the last total of the same phase, how
 many bytes of the high word are enough for sixteen times as much, and sites send these only (narrow.py): sums modulo
-2^(64 + 8 bytes) are still exact.  A site whose numbers need more says so, once a run, and wide words follow to its end.
+2^(64 + 8 bytes) are still exact.  Whether they are enough is in the verdict that ends every summand, under its mask
+(fixed_point.py): if they are not for some site, the server asks again for wide words, and keeps to these to the run's
+end.  No answer of a single site depends on the size of its numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +28,7 @@ from dagora.aggregation import fixed_point
 from dagora.aggregation.agreement import KEYS_STEP, Agreement, Relay, derived_key, key_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.layout import Layout, common_layout
-from dagora.aggregation.narrow import WIDE, Widths, fits, high_bytes, packed, signed, unpacked
+from dagora.aggregation.narrow import Widths, high_bytes, packed, room, signed, unpacked
 from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import MessageError
 from dagora.federated.message import Message
@@ -50,7 +52,6 @@ class Masked:
     ) -> Callable[[Message], Message]:
         """Mask a site's summands."""
         agreement, answered = Agreement(self._cohort, site, vault), Answered()
-        wide_in = [""]  # the run in which the site has said that it needs wide words
 
         def protected(message: Message) -> Message:
             if message.get("secure.step") == KEYS_STEP:
@@ -58,14 +59,12 @@ class Masked:
             question = Question.of(message)
             if question.step != SUM_STEP:
                 raise MessageError("message refused: it names no step of masked sums")
+            high = high_bytes(message)
             keys = agreement.pairs(message)  # first: a question that is refused must not make the site forget others
             answered.once(question)
             summand = answer(message)
-            words, layout = fixed_point.encode_summand(summand, len(self._cohort.sites)), Layout.of(summand).text
-            high = high_bytes(message)
-            if high < WIDE and not (question.run != wide_in[0] and fits(summand, high, len(self._cohort.sites))):
-                wide_in[0] = question.run  # for the rest of it: more than one such answer could tell more than a bit
-                return self._cohort.seal(site, question, {"layout": layout, "wide": True})
+            layout = Layout.of(summand).text
+            words = fixed_point.encode_summand(summand, len(self._cohort.sites), room(high))
             _mask(words, site, keys, question)
             return self._cohort.seal(site, question, {"layout": layout, **packed(words, high)})
 
@@ -77,19 +76,19 @@ class Masked:
         asked = self._relay.with_keys(transport, self._attempts.of(message, SUM_STEP)) | {"secure.high": high}
         replies, question = transport.exchange(asked), Question.of(asked)
         contents = {site: self._cohort.open(site, question, replies[site]) for site in self._cohort.sites}
-        if high < WIDE and any(content.get("wide") is True for content in contents.values()):
-            self._widths.give_up(message)
-            return self.total(transport, message)
         layout = common_layout(contents)
-        total = np.zeros((2, layout.size), dtype=np.uint64)
+        total = np.zeros((2, layout.length), dtype=np.uint64)
         for site, content in contents.items():
-            words = unpacked(content, high, layout.size)
+            words = unpacked(content, high, layout.length)
             if words is None:
                 raise MessageError(f"site {site!r}: its words are not those of its layout; stop it")
             fixed_point.add_to(*total, *words)
         found = fixed_point.decode(signed(total, high))
-        self._widths.learn(message, found)
-        return layout.split(found)
+        if not fixed_point.check_verdict(found[-1], len(contents), room(high)):
+            self._widths.give_up(message)
+            return self.total(transport, message)
+        self._widths.learn(message, found[:-1])
+        return layout.split(found[:-1])
 
 
 def _mask(words: fixed_point.Words, site: str, keys: Mapping[str, bytes], question: Question) -> None:

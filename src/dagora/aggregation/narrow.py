@@ -2,18 +2,18 @@
 
 A word pair of fixed_point.py has 64 bits of fraction and 64 of whole part.  Modulo 2^(64 + 8 h), the low word and the
 lowest h bytes of the high one, sums are exact as long as totals stay below 2^(8 h - 1).  How many bytes are enough is
-the server's guess from a total that it knows; whether they are, each site checks before it sends.
+the server's guess from a total that it knows; whether they are, sites say in the verdicts of their summands, which are
+added up with all else (fixed_point.py).
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from dagora.aggregation.fixed_point import Words
+from dagora.aggregation.fixed_point import LARGEST, Words
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value
-from dagora.federated.protocol import Summand
 
 WIDE = 8  # bytes of the high word: all of them
 
@@ -54,9 +54,9 @@ def high_bytes(message: Message) -> int:
     return high
 
 
-def fits(summand: Summand, high: int, sites: int) -> bool:
-    """Whether a total of such summands stays within that many bytes."""
-    return all(bool((np.abs(values) < _limit(high) / sites).all()) for values in summand.values())
+def room(high: int) -> float:
+    """What a total must stay below to fit into that many bytes."""
+    return LARGEST if high == WIDE else _limit(high)
 
 
 def packed(words: Words, high: int) -> Message:

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from dagora.aggregation import residues
 from dagora.aggregation.agreement import Agreement, Relay, derived_key, key_stream
 from dagora.aggregation.cohort import Cohort, Question
-from dagora.aggregation.fixed_point import encode_summand
+from dagora.aggregation.fixed_point import check_verdict, encode_summand
 from dagora.aggregation.layout import Layout, common_layout
 from dagora.aggregation.residues import MODULI, PRIMES, Residues
 from dagora.aggregation.turns import Answered, Attempts
@@ -67,16 +67,19 @@ class Shared:
         replies, question = transport.exchange(asked), Question.of(asked)
         dealt = {site: self._cohort.open(site, question, replies[site]) for site in sites}
         layout = common_layout(dealt)
-        shares = np.stack([_array(dealt[site], "shares", site, (len(sites), _sealed(layout.size))) for site in sites])
+        shares = np.stack([_array(dealt[site], "shares", site, (len(sites), _sealed(layout.length))) for site in sites])
         follow = {name: asked[name] for name in ("run", "round", "secure.attempt")} | {"secure.step": COMBINE_STEP}
         own: dict[str, Message] = {site: {"secure.shares": shares[:, j]} for j, site in enumerate(sites)}
         answers, question = transport.exchange(follow, own, self.threshold), Question.of(follow)
+        size = len(PRIMES), layout.length
         points = [
-            (j + 1, _array(self._cohort.open(site, question, answers[site]), "point", site, (len(PRIMES), layout.size)))
+            (j + 1, _array(self._cohort.open(site, question, answers[site]), "point", site, size))
             for j, site in enumerate(sites)
             if site in answers
         ]
-        return layout.split(residues.to_floats(_at_zero(points[: self.threshold])))
+        found = residues.to_floats(_at_zero(points[: self.threshold]))
+        check_verdict(found[-1], len(sites))
+        return layout.split(found[:-1])
 
 
 class _Dealer:

@@ -24,9 +24,10 @@ class Guard:
     resumed: bool = False  # the site has kept all that it needs to go on with the run
 
     def check(self) -> None:
-        """Whether the site may join the run; raises a PolicyError."""
+        """Whether the site may join the run, or go on with it; raises a PolicyError."""
         if self.policy is not None:
-            self.policy.admit(self.job, self.rows, spent(self.ledger.entries))
+            before = [entry for entry in self.ledger.entries if entry.what != self.job]  # which is counted once
+            self.policy.admit(self.job, self.rows, spent(before))
 
     def enter(self) -> None:
         """Join the run, or raise a PolicyError.
@@ -36,11 +37,11 @@ class Guard:
         """
         earlier = [entry.what for entry in self.ledger.entries if getattr(entry.what, "run", None) == self.job.run]
         jobs, answered = [one for one in earlier if isinstance(one, Job)], any(isinstance(one, Sent) for one in earlier)
-        if not jobs:
-            self.check()
-            self.ledger.opened(self.job)
-        elif jobs[-1] != self.job or (answered and not self.resumed):
+        if jobs and (jobs[-1] != self.job or (answered and not self.resumed)):
             raise PolicyError("policy: this run was joined here before, and has ended or was given up; start a new one")
+        self.check()
+        if not jobs:
+            self.ledger.opened(self.job)
 
     def release(self, shapes: Shapes, message: Message) -> None:
         """Let a summand go on its way out, or raise a PolicyError."""

@@ -63,6 +63,11 @@ class Site(Generic[Data, SiteState]):
             self._guard = guard
 
     @property
+    def last(self) -> object:
+        """What was computed last: another object whenever the state has moved."""
+        return self._last
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the last summand: whether a replay has come to where the site was."""
         return "" if self._last is None else sha256(encode(self._last[1])).hexdigest()

@@ -47,9 +47,10 @@ class Client:
         """Have a stopped run go on; one that goes on already, or is done, is left as it is."""
         return text_in(self._ask("resume", {"run": run}), "run")
 
-    def status(self) -> dict[str, Any]:
-        """Sites, and the newest runs."""
-        found: dict[str, Any] = json.loads(text_in(self._ask("status", {}), "status"))
+    def status(self, run: str | None = None) -> dict[str, Any]:
+        """Sites, and the newest runs; and this one, if it is older."""
+        asked = {} if run is None else {"run": run}
+        found: dict[str, Any] = json.loads(text_in(self._ask("status", asked), "status"))
         return found
 
     def abort(self, run: str) -> None:
@@ -63,7 +64,7 @@ class Client:
         """
         seen = 0
         while True:
-            about = self.status()["runs"].get(run)
+            about = self.status(run)["runs"].get(run)
             if about is None:
                 raise InputError(f"there is no run {run!r} at the server")
             figures = about.get("figures", {})

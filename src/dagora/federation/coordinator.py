@@ -7,6 +7,7 @@ runs/ID/result    the result, once there is one
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -37,39 +38,54 @@ _LOG = logging.getLogger("dagora.server")
 class Link(Transport, Protocol):
     """A transport that also carries what comes before rounds and after them."""
 
-    def ask(self, topic: str, requests: dict[str, bytes]) -> dict[str, bytes]:
-        """One request to each site, one reply from each."""
+    def ask(self, topic: str, requests: dict[str, bytes], enough: int | None = None) -> dict[str, bytes]:
+        """One request to each site, one reply from each; or from enough of them, if a number is given."""
 
 
-def coordinate(kit: Kit, run_id: str, plan: Plan, folder: Path, link: Link, watch: Watcher | None = None) -> Result:
-    """Learn with the sites of the plan, or go on where an earlier start of the same run has stopped."""
+def coordinate(
+    kit: Kit,
+    run_id: str,
+    plan: Plan,
+    folder: Path,
+    link: Link,
+    watch: Watcher | None = None,
+    kept: Callable[[int, Kept], None] = lambda round, kept: None,
+) -> Result:
+    """Learn with the sites of the plan, or go on where an earlier start of the same run has stopped.
+
+    watch: called after every round; kept: after every round that was not over already when the server started.
+    """
     sites, settings = plan.sites, plan.settings
+    memory = RoundsOnDisk(folder, kept)
     if len(sites) == 1 and plan.privacy is None and plan.aggregation != "plain":
         raise InputError(
             f"aggregation: {plan.aggregation!r} hides nothing with one site, whose data is the total; add a site"
         )
-    names, certificates = _introduced(plan, link)
+    names, certificates = _introduced(run_id, memory.starts, plan, link)
     _joined(run_id, plan, names, certificates, link)
     cohort = Cohort({site: kit.public_key(site, certificates[site]) for site in sites})
     protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
     algorithm = build_under(settings, names, protection)
     if plan.privacy is None:  # under differential privacy no exact fact may decide whether a run takes place
         algorithm = inspected(algorithm, names)
-    memory = RoundsOnDisk(folder)
     with threadpool_limits(1), torch_threads(1 if settings.networks else None):
         outcome = run(algorithm.server, protection, link, watch, run_id, retries=0, memory=memory)
         return conclude(outcome, settings, names, plan.aggregation, protection, sites, {})
 
 
-def say_goodbye(run_id: str, how: str, sites: tuple[str, ...], link: Link) -> None:
-    """Tell sites that the run is over, so that they delete what they kept for it."""
+def say_goodbye(run_id: str, how: str, sites: tuple[str, ...], link: Link) -> list[str]:
+    """Tell sites that the run is over, so that they delete what they kept for it; those that did not hear it."""
     goodbye = encode({"run": run_id, "how": how})
-    link.ask("end", dict.fromkeys(sites, goodbye))
+    heard = link.ask("end", dict.fromkeys(sites, goodbye), enough=0)
+    return [site for site in sites if site not in heard]
 
 
-def _introduced(plan: Plan, link: Link) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Columns that all sites have, in the first one's order, and the sites' signing certificates."""
-    asked = encode({"plan": boxed(plan.to_json())})
+def _introduced(run_id: str, start: int, plan: Plan, link: Link) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Columns that all sites have, in the first one's order, and the sites' signing certificates.
+
+    The run and the start make it a new question each time: files may have been corrected since the last one.
+    """
+    asked = encode({"run": run_id, "start": start, "plan": boxed(plan.to_json())})
     replies = {site: decode(reply) for site, reply in link.ask("introduce", dict.fromkeys(plan.sites, asked)).items()}
     for site, reply in replies.items():
         if reply.get("version") != __version__:
@@ -101,7 +117,8 @@ def _joined(run_id: str, plan: Plan, names: tuple[str, ...], certificates: dict[
 class RoundsOnDisk:
     """The memory of a run (federated/run.py)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, told: Callable[[int, Kept], None] = lambda round, kept: None) -> None:
+        self._told = told
         self._records = Records(folder / "rounds")
         self._kept = [_kept(record) for record in self._records]
         starts = folder / "starts"
@@ -117,6 +134,7 @@ class RoundsOnDisk:
         fields = {f"total.{name}": np.asarray(values) for name, values in kept.total.items()}
         figures = {"sent": kept.sent, "received": kept.received, "seconds": kept.seconds}
         self._records.append(encode({**figures, **fields}))
+        self._told(round, kept)
 
 
 def _kept(record: bytes) -> Kept:

@@ -71,6 +71,16 @@ class Kit:
         return {name: str(self.folder / "startup" / file) for name, file in files.items()}
 
     @property
+    def local(self) -> Path:
+        """Where FLARE finds its limits; without them it would have none."""
+        try:
+            json.loads((self.folder / "local" / "comm_config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            where = f"kit {str(self.folder)!r}: local/comm_config.json"
+            raise InputError(f"{where} is missing or not valid; ask for a new kit") from None
+        return self.folder / "local"
+
+    @property
     def state(self) -> Path:
         """Where this participant keeps what must survive it; made if it is not there."""
         return make_folder(self.folder / "state")
@@ -98,9 +108,10 @@ class Kit:
             found = x509.load_pem_x509_certificate(certificate.encode())
             key = found.public_key()
             self._check_issued(found)
-        except (ValueError, InputError, InvalidSignature):
+        except (ValueError, InputError, InvalidSignature) as error:
+            why = f" ({error})" if isinstance(error, InputError) else ""
             raise InputError(
-                f"site {site!r}: its signing certificate is not of this federation; ask it to check its kit"
+                f"site {site!r}: its signing certificate is not good in this federation{why}; ask it to check its kit"
             ) from None
         if common_name(found) != site or not isinstance(key, Ed25519PublicKey):
             raise InputError(f"site {site!r}: showed a signing certificate that is not its own; stop it")
@@ -134,7 +145,7 @@ class Kit:
             raise InputError(f"{where}: was not issued by the authority in rootCA.pem; ask for a new kit") from None
         except (ValueError, TypeError) as error:
             if isinstance(error, InputError):
-                raise InputError(f"{where}: {error}") from None
+                raise InputError(str(error) if str(error).startswith("kit ") else f"{where}: {error}") from None
             raise InputError(f"{where}: is not a certificate with its key; ask for a new kit") from None
         if own != held:
             raise InputError(f"{where}: does not belong to the key beside it; ask for a new kit")

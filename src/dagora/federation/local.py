@@ -16,6 +16,7 @@ from types import TracebackType
 from dagora.data.tables import named_sites
 from dagora.errors import DagoraError, InputError
 from dagora.federation.kits import SERVER
+from dagora.federation.process import uninterrupted
 from dagora.federation.provision import Federation, provision
 
 ADMINISTRATOR = "you@localhost.local"
@@ -46,6 +47,8 @@ class LocalFederation:
         self.folder, self.data, self._policy, self._start = folder, dict(data), policy, start
         self._before = dict(before or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        if (folder / SERVER).exists():
+            raise InputError(f"{str(folder)!r} holds the kits of another federation; name a new folder")
         sites = (*data, *spare)
         provision(Federation("local", host, _free_port(), sites, (ADMINISTRATOR,), listen), folder)
 
@@ -55,13 +58,20 @@ class LocalFederation:
         return self.folder / ADMINISTRATOR
 
     def __enter__(self) -> "LocalFederation":
-        for name in (SERVER, *self.data) if self._start else ():
-            self.start(name)
+        try:
+            for name in (SERVER, *self.data) if self._start else ():
+                self.start(name)
+        except BaseException:  # a signal, say: `__exit__` is for those who have entered
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         for name in self._processes:
             self._signal(name, signal.SIGTERM)
         for name, process in self._processes.items():
@@ -78,7 +88,7 @@ class LocalFederation:
         else:
             policy = ["--no-policy"] if self._policy is None else ["--policy", str(self._policy)]
             command += ["site", str(self.folder / name), "--data", str(self.data[name].absolute()), *policy]
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with uninterrupted(), (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -8,11 +8,11 @@
 A state is a function of data and messages.  So what is written down for a restart are the messages that were answered
 (`requests`), with a hash of each summand, and random draws (the vault).  A restart replays them: the site is then where
 it was, to the bit, or says that it is not.  A reply is in the ledger first, then in the requests, and only then leaves.
+Every run has a folder of its own (`state/runs`), which goes when the server ends the run.
 """
 
 import json
 import logging
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,8 +28,9 @@ from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
 from dagora.assembly import build_under, prepare
+from dagora.data.summary import Prepared
 from dagora.data.tables import Streamed
-from dagora.errors import DagoraError, InputError, MessageError
+from dagora.errors import DagoraError, InputError, MessageError, NumericalError
 from dagora.federated.guard import Guard
 from dagora.federated.message import Message, decode, encode
 from dagora.federated.policy import Policy
@@ -37,13 +38,14 @@ from dagora.federated.site import Site, naming
 from dagora.federation.kits import SERVER, Kit
 from dagora.federation.plan import Plan
 from dagora.federation.schema import check_columns, names_from, schema_hash
-from dagora.federation.store import FolderVault, Records, write_whole
+from dagora.federation.store import FolderVault, Records, finish_removing, remove_folder, write_whole
 from dagora.federation.texts import boxed, text_in
 from dagora.files import make_folder
 from dagora.learn import open_sites, torch_threads
 from dagora.version import __version__
 
 _LOG = logging.getLogger("dagora.site")
+_MOST_RUNS = 8  # kept at a site, those included that were stopped and may be resumed
 _RESENT = 4  # replies at hand for requests that come again: those of one round
 
 
@@ -75,9 +77,11 @@ class Member:
 
     def __init__(self, kit: Kit, data: Path, policy: Policy | None, threads: int = 1) -> None:
         self._kit, self._data, self._policy, self._threads = kit, data, policy, threads
-        self._folder = kit.state / "run"
-        self.ledger = Ledger(kit.name, kit.state / "ledger.jsonl")
+        self._runs = make_folder(kit.state / "runs")
+        finish_removing(self._runs)
+        self.ledger = Ledger(kit.name, kit.state / "ledger.jsonl", mend=True)
         self._joined: _Joined | None = None
+        self._read: tuple[object, Prepared] | None = None
         self._answers: dict[str, Callable[[Message, bytes], bytes]] = {
             "introduce": self._introduce, "join": self._join, "round": self._round, "end": self._end
         }  # fmt: skip
@@ -92,16 +96,29 @@ class Member:
                 return self._answers[topic](message, request)
         except DagoraError as error:
             _LOG.warning("refused: %.500s", error)
-            self.ledger.note("refused", SERVER, detail=str(error))
-            raise
+            told = self._outwards(str(error))
+            self.ledger.note("refused", SERVER, detail=told)
+            raise type(error)(told) from error
         except Exception as error:  # whatever a message has set off, the site goes on
             _LOG.exception("a message could not be answered")
             self.ledger.note("refused", SERVER, detail=type(error).__name__)
             raise MessageError(f"site {self._kit.name!r}: message refused: it led to an error, in its log") from error
 
+    def _outwards(self, text: str) -> str:
+        """An error without the site's own paths, and with its name."""
+        for path, words in ((self._data, "its data file"), (self._kit.folder, "its kit")):
+            text = text.replace(repr(str(path)), words).replace(str(path), words)
+        return text if text.startswith("site ") else f"site {self._kit.name!r}: {text}"
+
     def _introduce(self, message: Message, request: bytes) -> bytes:
+        """Before anyone has joined: whether this site could, with these data and this policy."""
         plan = Plan.from_json(text_in(message, "plan"))
-        columns = json.dumps(list(self._open(plan).names))
+        table = self._open(plan)
+        rows = self._prepared(plan, table, tuple(table.names)).summary.moments.n
+        run = text_in(message, "run")
+        Guard(plan.job(run, plan.sites), rows, self._policy, self.ledger).check()
+        self.ledger.note("introduced", SERVER, run, f"{len(table.names)} column names and a certificate were shown")
+        columns = json.dumps(list(table.names))
         return encode(
             {"columns": boxed(columns), "certificate": boxed(self._kit.signing_certificate), "version": __version__}
         )
@@ -109,52 +126,71 @@ class Member:
     def _join(self, message: Message, request: bytes) -> bytes:
         run, names = text_in(message, "run"), names_from(text_in(message, "columns"))
         if self._joined is None or self._joined.request != request:
-            if (self._folder / "join").exists() and (self._folder / "join").read_bytes() == request:
-                self._restore()
+            kept = self._folder(run) / "join"
+            if kept.exists() and kept.read_bytes() == request:
+                self._restore(run)
             else:
                 joined = self._enter(message, request)
-                if self._folder.exists():
-                    shutil.rmtree(self._folder)  # of a run that the server has given up
-                make_folder(self._folder)
-                write_whole(self._folder / "join", request)
+                remove_folder(self._folder(run))
+                self._make_room()
+                make_folder(self._folder(run))
+                write_whole(kept, request)
                 self._joined = joined
                 _LOG.info("joined run %s", run)
         return encode({"schema": schema_hash(names)})
 
     def _round(self, message: Message, request: bytes) -> bytes:
-        if self._joined is None:
-            self._restore()
+        run = str(message.get("run"))
+        if self._joined is None or self._joined.run != run:
+            self._restore(run)
         joined = self._joined
         if joined is None or message.get("run") != joined.run:
             raise MessageError("message refused: it is of a run that this site has not joined")
         if (earlier := joined.replies.get(_digest(request))) is not None:
             return earlier
+        before = joined.site.last
         try:
             with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
                 reply = joined.site.reply(message)
             record = encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
             joined.requests.append(record)
-        except MessageError:
-            raise  # refused before anything has moved
-        except Exception:
-            self._joined = None  # what is in memory may be ahead of what is on the disk, which counts
+        except Exception as error:
+            if isinstance(error, NumericalError | InputError):
+                # What depends on the data may tell of it: such an error is the last answer of the run.
+                self._give_up(run, str(error))
+            elif not isinstance(error, MessageError) or joined.site.last is not before:
+                self._joined = None  # what is in memory may be ahead of what is on the disk, which counts
             raise
         joined.remember(request, reply)
         return reply
 
     def _end(self, message: Message, request: bytes) -> bytes:
         run = text_in(message, "run")
-        if self._joined is None:
-            kept = self._folder / "join"
-            ended = kept.exists() and text_in(decode(kept.read_bytes()), "run") == run
-        else:
-            ended = self._joined.run == run
-        if ended:
-            self._joined = None
-            shutil.rmtree(self._folder)
+        if self._folder(run).exists():
+            self._forget(run)
             _LOG.info("run %s is over", run)
             self.ledger.note("ended", SERVER, run, text_in(message, "how"))
         return encode({})
+
+    def _give_up(self, run: str, why: str) -> None:
+        self._forget(run)
+        _LOG.warning("run %s cannot go on here: %s", run, why)
+        self.ledger.note("given up", self._kit.name, run, why)
+
+    def _forget(self, run: str) -> None:
+        if self._joined is not None and self._joined.run == run:
+            self._joined = None
+        remove_folder(self._folder(run))
+
+    def _folder(self, run: str) -> Path:
+        """Where the run is kept.  Names come from messages: a folder's name is the hash of one."""
+        return self._runs / _digest(run.encode())
+
+    def _make_room(self) -> None:
+        """Stopped runs are kept until the server ends them, but not without end."""
+        kept = sorted(self._runs.iterdir(), key=lambda folder: folder.stat().st_mtime)
+        for old in kept[: max(len(kept) - _MOST_RUNS + 1, 0)]:
+            remove_folder(old)
 
     def _enter(self, message: Message, request: bytes, resumed: bool = False) -> _Joined:
         """Check all that the site was told, ask its policy, and start from its data."""
@@ -175,18 +211,17 @@ class Member:
         )
         protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
         algorithm = build_under(plan.settings, names, protection)
-        with threadpool_limits(self._threads):
-            prepared = prepare(plan.settings, plan.privacy, table, names)
+        prepared, self._read = self._prepared(plan, table, names), None
         if plan.privacy is None:
             algorithm = inspected(algorithm, names)
         guard = Guard(plan.job(run, sites), prepared.summary.moments.n, self._policy, self.ledger, resumed)
         start = prepared if plan.privacy is None else prepared.data
-        site = Site(self._kit.name, algorithm.site, start, protection, guard, FolderVault(self._folder))
-        return _Joined(run, request, plan.settings.networks, site, self._folder / "requests")
+        site = Site(self._kit.name, algorithm.site, start, protection, guard, FolderVault(self._folder(run)))
+        return _Joined(run, request, plan.settings.networks, site, self._folder(run) / "requests")
 
-    def _restore(self) -> None:
-        """Go through what was answered before a restart."""
-        kept = self._folder / "join"
+    def _restore(self, run: str) -> None:
+        """Go through what was answered before a restart, or before another run."""
+        kept = self._folder(run) / "join"
         if not kept.exists():
             return
         request = kept.read_bytes()
@@ -202,7 +237,16 @@ class Member:
                         "here; put it back, or abort the run and start a new one"
                     )
         self._joined = joined
-        _LOG.info("resumed run %s", joined.run)
+        _LOG.info("resumed run %s", run)
+
+    def _prepared(self, plan: Plan, table: Streamed, names: tuple[str, ...]) -> Prepared:
+        """Read the rows; once, if nothing has changed between introduction and joining."""
+        about = self._data.stat()
+        key = (plan.to_json(), names, about.st_mtime_ns, about.st_size)
+        if self._read is None or self._read[0] != key:
+            with threadpool_limits(self._threads):
+                self._read = key, prepare(plan.settings, plan.privacy, table, names)
+        return self._read[1]
 
     def _open(self, plan: Plan) -> Streamed:
         return open_sites({self._kit.name: str(self._data)}, plan.settings, plan.series, plan.time)[0]

@@ -49,6 +49,9 @@ class Plan:
         if self.settings.method == MOVES_ROWS:
             raise InputError(f"method: {MOVES_ROWS!r} would move rows; choose another")
         check_combination(self.settings, self.privacy)
+        for name in ("series", "time"):
+            if getattr(self, name) is not None and not self.settings.dynamic:
+                raise InputError(f"{name}: model {self.settings.model!r} has no use for it; leave it out")
         if not 0 < self.deadline < 1e9:
             raise InputError("deadline: must be a number of seconds over 0")
         if not all(isinstance(site, str) and site for site in self.sites) or len(set(self.sites)) < len(self.sites):

@@ -35,20 +35,37 @@ def _handshake(kit: Kit) -> str | None:
             socket.create_connection((kit.host, kit.port), _SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=kit.host) as secure,
         ):
-            # With TLS 1.3 a refusal of our certificate comes after the handshake; else gRPC speaks first.
-            return None if secure.recv(1) else _CLOSED
+            return _first_word(kit, secure)
     except ssl.SSLCertVerificationError as error:
-        return Refusal(f"the server at {kit.address} shows a certificate that is not good here: {error.verify_message}")
+        return Refusal(
+            f"the server at {kit.address} shows a certificate that is not of this kit's federation, or not valid "
+            f"now: {error.verify_message}; ask for a new kit, or check the address and the clocks"
+        )
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError):
+        # A balancer, or a container's port, whose server is down: it may come back.
+        return f"the server at {kit.address} closes connections before it says who it is; is it down?"
     except ssl.SSLError as error:
-        return Refusal(f"the server at {kit.address} refuses this kit's certificate: {_words(error)}")
+        return _refused(kit, error)
     except TimeoutError:
         return f"the server at {kit.address} does not answer; check the address and the firewall"
-    except ConnectionResetError:
-        return _CLOSED
     except ConnectionRefusedError:
-        return f"there is no server at {kit.address} yet"
+        return f"there is no server at {kit.address}; start it, or check the address"
     except OSError as error:
         return f"the server at {kit.address} cannot be reached: {error.strerror or error}"
+
+
+def _first_word(kit: Kit, secure: ssl.SSLSocket) -> str | None:
+    """With TLS 1.3 a refusal of our certificate comes after the handshake; else gRPC speaks first."""
+    try:
+        return None if secure.recv(1) else _CLOSED
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError):
+        return _CLOSED
+    except ssl.SSLError as error:
+        return _refused(kit, error)
+
+
+def _refused(kit: Kit, error: ssl.SSLError) -> str:
+    return Refusal(f"the server at {kit.address} refuses this kit's certificate: {_words(error)}")
 
 
 def free_port(listen: str, port: int) -> bool:

@@ -4,17 +4,21 @@ FLARE makes the certificate authority and the certificates for mutual TLS; two b
 key and kit.json.  FLARE's scripts are left out: they would start its job engine, which is not used here.
 """
 
+import json
 import logging
 import re
 import shutil
 import tomllib
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from cryptography import x509
 
 from dagora.errors import InputError
 from dagora.federation.kits import SERVER
 from dagora.federation.requirements import require_nvflare
+from dagora.federation.store import write_whole
 from dagora.files import make_folder
 
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -102,6 +106,8 @@ def provision(federation: Federation, folder: Path) -> list[Path]:
     made = []
     authority = make_folder(folder / _AUTHORITY)
     authority.chmod(0o700)
+    kept = authority / federation.name / "state" / "cert.json"
+    _check_earlier(federation, folder, kept)
     builders = [WorkspaceBuilder(), Certificates(_DAYS, _SKEW), Kits(federation, _SKEW)]
     context = Provisioner(str(authority), builders).provision(project_of(federation), logger=_LOG)
     ready = context.get_result_location()
@@ -112,4 +118,30 @@ def provision(federation: Federation, folder: Path) -> list[Path]:
             shutil.move(kit, folder / kit.name)
             made.append(folder / kit.name)
     shutil.rmtree(ready)
+    _forget_keys(kept)
     return made
+
+
+def _check_earlier(federation: Federation, folder: Path, kept: Path) -> None:
+    """What was made before must still be good for what is asked now."""
+    for kit in folder.glob("*/kit.json"):
+        about = json.loads(kit.read_text(encoding="utf-8"))
+        known = about["federation"], about["host"], about["port"]
+        if known != (federation.name, federation.host, federation.port):
+            raise InputError(
+                f"{str(folder)!r} holds kits of federation {known[0]!r} with the server at {known[1]}:{known[2]}; name "
+                "a new folder for another federation or address"
+            )
+    if kept.exists():
+        root = x509.load_pem_x509_certificate(json.loads(kept.read_text())["root_cert"].encode())
+        if datetime.now(UTC) > root.not_valid_after_utc:
+            raise InputError(
+                f"the authority in {str(folder)!r} expired on {root.not_valid_after_utc:%Y-%m-%d}; make kits for all "
+                "in a new folder"
+            )
+
+
+def _forget_keys(kept: Path) -> None:
+    """Private keys are their owners': FLARE would keep a copy of each beside the root's."""
+    found = json.loads(kept.read_text())
+    write_whole(kept, json.dumps({name: value for name, value in found.items() if isinstance(value, str)}).encode())

@@ -5,6 +5,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -13,12 +14,13 @@ from typing import Any
 from dagora.aggregation.ledger import Ledger
 from dagora.errors import ConvergenceWarning, DagoraError, InputError, MissingSiteError
 from dagora.federated.message import Message, decode, encode
+from dagora.federated.run import Kept
 from dagora.federation import results
 from dagora.federation.coordinator import coordinate, say_goodbye
 from dagora.federation.kits import SERVER, Kit
 from dagora.federation.plan import Plan
 from dagora.federation.probe import free_port
-from dagora.federation.process import leave, say_in_lines, stop_signals
+from dagora.federation.process import Refusals, alone_in, leave, say_in_lines, stop_signals
 from dagora.federation.store import write_whole
 from dagora.federation.texts import boxed, text_in
 from dagora.files import make_folder
@@ -41,9 +43,10 @@ class Server:
     def __init__(self, kit: Kit, cell: Callable[[], Cell]) -> None:
         self._kit, self._cell = kit, cell
         self._runs = make_folder(kit.state / "runs")
-        self.ledger = Ledger(SERVER, kit.state / "ledger.jsonl")
+        self.ledger = Ledger(SERVER, kit.state / "ledger.jsonl", mend=True)
+        self._refused = Refusals(self.ledger, _LOG)
         self._lock = threading.RLock()
-        self._thread: threading.Thread | None = None
+        self._owed = {folder.name: list(_about(folder).get("owed", ())) for folder in self._folders()}
         self._current = ""
         self._figures: Mapping[str, float] = {}
         self._abort = threading.Event()
@@ -62,9 +65,22 @@ class Server:
             with self._lock:
                 return DONE, encode(self._answers[topic](who, decode(request)))
         except DagoraError as error:
-            self.ledger.note("refused", who, detail=str(error))
-            _LOG.warning("refused: %s", error)
+            self._refused.note(who, str(error))
             raise
+
+    def foreign(self, who: str) -> None:
+        """A message that was not for the server, and was refused unread."""
+        self._refused.note(who, "a message that is not for the server")
+
+    def settle(self, sites: set[str]) -> None:
+        """Tell sites that are back of the runs that ended while they were away."""
+        for run, owed in list(self._owed.items()):
+            if back := [site for site in owed if site in sites]:
+                folder = self._runs / run
+                still = self._say_goodbye(run, _about(folder)["state"], back)
+                with self._lock:
+                    self._owed[run] = [site for site in owed if site not in back or site in still]
+                    _tell(folder, {**_about(folder), "owed": self._owed[run]})
 
     def go_on(self) -> None:
         """Take up the run that was under way when the server's last process ended."""
@@ -87,7 +103,8 @@ class Server:
             if _about(folder)["token"] == token:
                 return {"run": folder.name}
         self._refuse_if_busy()
-        run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(4)}"
+        now = datetime.now(UTC)
+        run = f"{now:%Y%m%d-%H%M%S}{now.microsecond // 1000:03d}-{token_hex(4)}"  # in the order of their beginnings
         folder = make_folder(self._runs / run)
         what = f"{plan.settings.model} {plan.settings.method}, {plan.aggregation}, {len(plan.sites)} sites"
         self.ledger.note("submitted", who, run, what)
@@ -109,7 +126,9 @@ class Server:
         return {"run": folder.name}
 
     def _status(self, who: str, message: Message) -> dict[str, Any]:
-        runs = {folder.name: _about(folder) for folder in self._folders()[:_SHOWN]}
+        asked = message.get("run")  # a client that follows one wants it, however old it is
+        shown = [f for k, f in enumerate(self._folders()) if k < _SHOWN or f.name == asked]
+        runs = {folder.name: _about(folder) for folder in shown}
         if self._current in runs and runs[self._current]["state"] == RUNNING:
             runs[self._current] |= {"figures": dict(self._figures), "round": int(self._figures.get("round", 0))}
         known = {site for about in runs.values() for site in Plan.from_json(about["plan"]).sites}
@@ -128,7 +147,11 @@ class Server:
             _tell(folder, {**about, "aborting": True})
             self._abort.set()
         else:
-            _tell(folder, {**about, "state": ABORTED, "detail": f"by {who}"})
+            _tell(
+                folder, {**about, "state": ABORTED, "detail": f"by {who}", "owed": json.loads(about["plan"])["sites"]}
+            )
+            self._owed[folder.name] = json.loads(about["plan"])["sites"]  # the next look at who is there tells them
+            (folder / "rounds").unlink(missing_ok=True)
         return {"run": folder.name}
 
     def _result(self, who: str, message: Message) -> dict[str, Any]:
@@ -139,67 +162,91 @@ class Server:
         return dict(decode((folder / "result").read_bytes()))
 
     def _start(self, run: str) -> None:
-        if self._thread is not None:
-            self._thread.join()  # it has told how its run ended, and is about to end itself
         self._current, self._figures = run, {}
-        self._abort.clear()
-        self._thread = threading.Thread(target=self._work, args=(self._runs / run,), name="run", daemon=True)
-        self._thread.start()
+        self._abort = threading.Event()  # of this run: the thread of another may still be about to end
+        folder = self._runs / run
+        threading.Thread(target=self._work, args=(folder, self._abort), name="run", daemon=True).start()
 
-    def _work(self, folder: Path) -> None:
-        about = _about(folder)
-        plan = Plan.from_json(about["plan"])
-        link = NvflareTransport(self._cell(), plan.sites, plan.deadline, self._stop_if_aborted)
-        if about.get("aborting"):
-            self._abort.set()
+    def _work(self, folder: Path, abort: threading.Event) -> None:
+        try:
+            state, detail = self._outcome(folder, abort)
+            if abort.is_set() and state == STOPPED:  # whatever has stopped it meanwhile
+                state, detail = ABORTED, "by an administrator"
+            self._end(folder, state, detail, int(self._figures.get("round", 0)))
+        except Exception:  # a full disk, say: the next start goes on with the run
+            _LOG.exception("run %s could not be ended; start the server again", folder.name)
+
+    def _outcome(self, folder: Path, abort: threading.Event) -> tuple[str, str]:
+        """Work on a run until it ends; how it ended, and why."""
+
+        def stop() -> None:
+            if abort.is_set():
+                raise AbortedError("aborted")
 
         def watch(figures: Mapping[str, float]) -> None:
             self._figures = figures
-            told = f"round {int(figures['round'])}: {link.received} bytes to {len(plan.sites)} sites so far, "
-            self.ledger.note("round", SERVER, folder.name, f"{told}{link.sent} back")
+
+        def kept(round: int, kept: Kept) -> None:
+            told = f"round {round}: {kept.received} bytes to the sites, {kept.sent} back"
+            self.ledger.note("round", SERVER, folder.name, told)
 
         try:
-            if not (folder / "result").exists():  # it does if the last process ended just then
+            about = _about(folder)
+            plan = Plan.from_json(about["plan"])
+            if about.get("aborting"):
+                abort.set()
+            if (folder / "result").exists():  # the last process ended just then
+                return FINISHED, ""
+            with closing(NvflareTransport(self._cell(), plan.sites, plan.deadline, stop)) as link:
+                stop()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)  # they are in the result
-                    result = coordinate(self._kit, folder.name, plan, folder, link, watch)
-                write_whole(folder / "result", results.to_bytes(result))
-            self._end(folder, plan, FINISHED, "")
+                    result = coordinate(self._kit, folder.name, plan, folder, link, watch, kept)
+            write_whole(folder / "result", results.to_bytes(result))
         except AbortedError:
-            self._end(folder, plan, ABORTED, "by an administrator")
+            return ABORTED, "by an administrator"
         except MissingSiteError as error:
-            self._end(folder, plan, STOPPED, f"{error}, then resume the run")
+            return STOPPED, f"{error}, then resume the run"
         except DagoraError as error:
-            self._end(folder, plan, STOPPED, str(error))
+            return STOPPED, str(error)
         except Exception as error:
             _LOG.exception("run %s failed", folder.name)
-            self._end(folder, plan, STOPPED, f"an error at the server, in its log ({type(error).__name__})")
-        finally:
-            link.close()
+            return STOPPED, f"an error at the server, in its log ({type(error).__name__})"
+        return FINISHED, ""
 
-    def _end(self, folder: Path, plan: Plan, state: str, detail: str) -> None:
-        rounds = int(self._figures.get("round", 0))
+    def _end(self, folder: Path, state: str, detail: str, rounds: int) -> None:
+        """In an order that survives an end of the server in between: then all of it is done again."""
+        owed: list[str] = []
         if state != STOPPED:  # the sites of a run that may go on keep what they need for it
-            link = NvflareTransport(self._cell(), plan.sites, _FAREWELL)
-            try:
-                say_goodbye(folder.name, state, plan.sites, link)
-            except DagoraError as error:
-                _LOG.warning("run %s is over, but %s", folder.name, error)
-            finally:
-                link.close()
+            owed = self._say_goodbye(folder.name, state, json.loads(_about(folder)["plan"])["sites"])
         with self._lock:
-            _tell(folder, {**_about(folder), "state": state, "detail": detail, "round": rounds})
+            about = _about(folder)
+            rounds = max(rounds, int(about["round"]))
+            _tell(folder, {**about, "state": state, "detail": detail, "round": rounds, "owed": owed})
+            self._owed[folder.name] = owed
+            if self._current == folder.name:
+                self._current = ""
         if state != STOPPED:
             (folder / "rounds").unlink(missing_ok=True)  # totals that nobody needs any more
         self.ledger.note(state, SERVER, folder.name, detail)
         _LOG.info("run %s is %s after %d rounds%s", folder.name, state, rounds, f": {detail}" if detail else "")
 
-    def _stop_if_aborted(self) -> None:
-        if self._abort.is_set():
-            raise AbortedError("aborted")
+    def _say_goodbye(self, run: str, state: str, sites: list[str]) -> list[str]:
+        """Those who could not be told; they are told when they are back (`settle`)."""
+        here = tuple(site for site in sites if self._cell().connected(site))
+        deaf: list[str] = []
+        if here:
+            with closing(NvflareTransport(self._cell(), here, _FAREWELL)) as link:
+                try:
+                    deaf = say_goodbye(run, state, here, link)
+                except DagoraError as error:  # one will not hear of it
+                    _LOG.warning("run %s is over, but %s", run, error)
+        return [site for site in sites if site not in here or site in deaf]
 
     def _refuse_if_busy(self) -> None:
-        if self._current and _about(self._runs / self._current)["state"] == RUNNING:
+        if self._current and self._abort.is_set():
+            raise InputError(f"the server is ending run {self._current}; try again in some seconds")
+        if self._current:
             raise InputError(f"the server is at run {self._current}; wait for it, or abort it")
 
     def _folders(self) -> list[Path]:
@@ -227,16 +274,18 @@ def serve(folder: Path) -> None:
     kit = Kit.read(folder, SERVER)
     if not free_port(kit.listen, kit.port):
         raise InputError(f"cannot listen on {kit.listen}:{kit.port}: it is in use, or not this machine's")
+    alone_in(kit.state)
     say_in_lines(SERVER)
     stop = stop_signals()
     cells: list[Cell] = []
     server = Server(kit, lambda: cells[0])
-    cells.append(Cell(kit, server.handle))
+    cells.append(Cell(kit, server.handle, server.foreign))
     _LOG.info("server of federation %s, listening on %s:%d", kit.federation, kit.listen, kit.port)
     server.go_on()
     there: set[str] = set()
     while not stop.wait(0.5):
         now = {site for site in kit.sites if cells[0].connected(site)}
+        server.settle(now)
         for site in sorted(now - there):
             _LOG.info("site %s is connected", site)
         for site in sorted(there - now):

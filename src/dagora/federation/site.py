@@ -10,7 +10,7 @@ from dagora.federation.desk import Desk
 from dagora.federation.kits import SERVER, SITE, Kit
 from dagora.federation.member import Member
 from dagora.federation.probe import Refusal, why_not
-from dagora.federation.process import leave, say_in_lines, stop_signals
+from dagora.federation.process import Refusals, alone_in, leave, say_in_lines, stop_signals
 from dagora.transport.nvflare import Cell
 
 _LOG = logging.getLogger("dagora.site")
@@ -22,21 +22,22 @@ def serve_site(folder: Path, data: Path, policy: Policy | None, threads: int = 1
     """Answer the server of the kit's federation.  Returns never: the process ends with a signal, or with an error."""
     kit = Kit.read(folder, SITE)
     check_file(kit.name, data)  # a wrong path is told now, not in the first run
+    alone_in(kit.state)
     say_in_lines(kit.name)
     stop = stop_signals()
     if isinstance(reason := why_not(kit), Refusal):
         raise InputError(reason)
     member = Member(kit, data, policy, threads)
-    desk = Desk(member.answer)
+    desk, refused = Desk(member.answer), Refusals(member.ledger, _LOG)
 
     def handle(who: str, topic: str, request: bytes) -> tuple[str, bytes]:
         if who != SERVER:
-            member.ledger.note("refused", who, detail="only the server may ask")
+            refused.note(who, "only the server may ask")
             raise InputError(f"site {kit.name!r}: only the server may ask")
         return desk.take(topic, request)
 
     _LOG.info("site %s of federation %s, data %s", kit.name, kit.federation, data)
-    cell = Cell(kit, handle)
+    cell = Cell(kit, handle, lambda who: refused.note(who, "a message that is not for this site"))
     was, waited, told = False, 0.0, ""
     while not stop.wait(_GLANCE):
         now = cell.connected(SERVER)

@@ -1,16 +1,19 @@
 """Files that survive a crash: written whole or appended to, and on the disk before a call returns."""
 
 import os
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 from dagora.errors import DagoraError
 
 PRIVATE = 0o600  # what is kept here is nobody else's
 
 _SIZE = struct.Struct("<Q")
+_GONE = ".gone"
 _CHECK = 8  # bytes of a record's hash, to tell a torn record from a whole one
 
 
@@ -29,8 +32,22 @@ def write_whole(path: Path, data: bytes) -> None:
         raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}; make room, and start again") from None
 
 
+def remove_folder(folder: Path) -> None:
+    """Delete a folder; after a crash all of it is there under its name, or nothing."""
+    if folder.exists():
+        os.replace(folder, folder.with_name(f"{folder.name}-{token_hex(4)}{_GONE}"))
+        _sync_folder(folder.parent)
+    finish_removing(folder.parent)
+
+
+def finish_removing(parent: Path) -> None:
+    """Delete what is left of removed folders."""
+    for gone in parent.glob(f"*{_GONE}"):
+        shutil.rmtree(gone, ignore_errors=True)
+
+
 def read_records(path: Path) -> Iterator[bytes]:
-    """The whole records of a file, from the first one on."""
+    """The whole records of a file, from the first one on.  A last one that a crash cut short is left out."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -43,6 +60,8 @@ def read_records(path: Path) -> Iterator[bytes]:
             record = file.read(size)
             left -= size
             if sha256(record).digest()[:_CHECK] != head[_SIZE.size :]:
+                if any(file.read(left)):  # zeros are what a crash may leave behind
+                    raise StoreError(f"{str(path)!r} is damaged in the middle; abort the run, and start a new one")
                 return
             yield record
 

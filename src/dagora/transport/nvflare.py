@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from hashlib import sha256
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded: its lines about TLS tell users nothing
@@ -51,10 +51,13 @@ conn_manager.MAX_WAIT = 2  # seconds between attempts to connect; FLARE's 10 wou
 class Cell:
     """A participant's place in the network."""
 
-    def __init__(self, kit: Kit, handler: Handler | None = None) -> None:
+    def __init__(
+        self, kit: Kit, handler: Handler | None = None, foreign: Callable[[str], None] = lambda who: None
+    ) -> None:
+        self._foreign = foreign  # told who sent a message that was refused unread
         for noisy in ("nvflare", "grpc"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
-        ConfigService.initialize(section_files={}, config_path=[str(kit.folder / "local")])
+        ConfigService.initialize(section_files={}, config_path=[str(kit.local)])
         # Administrators come through the same port; who they are is in their certificates.
         place = f"{kit.listen}:{kit.port}?admin_listener=true" if kit.role == SERVER else kit.address
         self.name = new_admin_client_name() if kit.role == ADMIN else kit.name
@@ -78,13 +81,21 @@ class Cell:
         """Whether there is a connection to it now."""
         return bool(self._cell.is_cell_connected(name))
 
-    def ask(self, target: str, topic: str, request: bytes, patience: float = _PATIENCE) -> tuple[str, bytes] | None:
-        """State and answer, or None if there was none in time."""
+    def ask(
+        self,
+        target: str,
+        topic: str,
+        request: bytes,
+        patience: float = _PATIENCE,
+        check: Callable[[], None] = lambda: None,
+    ) -> tuple[str, bytes] | None:
+        """State and answer, or None if there was none in time.  check: called while waiting; may raise."""
         losses = self._losses[target]
         asked = self._askers.submit(
             self._cell.send_request, CHANNEL, topic, target, CellMessage({}, request), timeout=patience, optional=True
         )
         while not wait([asked], _GLANCE).done:
+            check()
             if self._losses[target] > losses:  # FLARE would wait for an answer that cannot come
                 return None
         reply = asked.result()
@@ -118,7 +129,9 @@ class Cell:
         known = message.get_header(MessageHeaderKey.CHANNEL) in (CHANNEL, CellChannel.CELLNET, None)
         if straight and mine and raw and known and not message.get_header(MessageHeaderKey.SECURE):
             return None
-        _LOG.warning("a message from %s was refused: it is not for this participant", getattr(sender, "name", "?"))
+        who = str(message.get_prop(MessagePropKey.COMMON_NAME) or getattr(sender, "name", "?"))
+        _LOG.warning("a message from %s was refused: it is not for this participant", who)
+        self._foreign(who)
         return CellMessage({MessageHeaderKey.RETURN_CODE: ReturnCode.INVALID_REQUEST})
 
 
@@ -131,6 +144,7 @@ class NvflareTransport:
         self._cell, self._sites, self._deadline, self._stop = cell, sites, deadline, stop
         self._pool = ThreadPoolExecutor(len(sites), "ask")
         self._lock = threading.Lock()
+        self._over = threading.Event()  # whether nobody waits for answers any more
         self.sent = 0
         self.received = 0
 
@@ -146,6 +160,12 @@ class NvflareTransport:
     def ask(self, topic: str, requests: Mapping[str, bytes], enough: int | None = None) -> dict[str, bytes]:
         """Replies by site; a site that stays away is a MissingSiteError, one that refuses an error in its words."""
         asked = {site: self._pool.submit(self._insist, site, topic, data) for site, data in requests.items()}
+        try:
+            for done in as_completed(asked.values()):
+                done.result()  # the first refusal counts, whoever is still away
+        except BaseException:
+            self._over.set()
+            raise
         replies = {site: future.result() for site, future in asked.items()}
         there = {site: reply for site, reply in replies.items() if reply is not None}
         if len(there) < (len(requests) if enough is None else enough):
@@ -154,15 +174,21 @@ class NvflareTransport:
 
     def close(self) -> None:
         """End the threads; the cell is its owner's."""
+        self._over.set()
         self._pool.shutdown(cancel_futures=True)
+
+    def _check(self) -> None:
+        if self._over.is_set():
+            raise DagoraError("the run has stopped")
+        self._stop()
 
     def _insist(self, site: str, topic: str, request: bytes) -> bytes | None:
         """Send the very bytes again whenever the site has been away: it knows requests that it has seen."""
         digest = sha256(topic.encode() + request).digest()
         what, data, seen, away = topic, request, time.monotonic(), False
         while True:
-            self._stop()
-            answer = self._cell.ask(site, what, data, min(_PATIENCE, self._deadline))
+            self._check()
+            answer = self._cell.ask(site, what, data, min(_PATIENCE, self._deadline), self._check)
             if answer is None:
                 if not away:
                     _LOG.warning("site %s does not answer; waiting for it", site)
