@@ -24,7 +24,7 @@ from dagora.cli_nonlinear import (
     widths,
 )
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
-from dagora.cli_results import print_cost, print_edges
+from dagora.cli_results import check_report, print_cost, print_edges, write_report
 from dagora.cli_series import (
     Drawing,
     LagLam,
@@ -140,6 +140,7 @@ def learn_command(
     device: Device = None,
     effects: Effects = None,
     exports: Exports = None,
+    report: Annotated[bool, typer.Option("--report", help="Write report.html to the folder of --out, too.")] = False,
     threads: Annotated[int, typer.Option(help="BLAS threads; one gives equal bits for equal input.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -156,6 +157,7 @@ def learn_command(
     check_drawing(model, drawing)
     check_effects(model, method, preset, effects)
     check_exports(model, exports)
+    check_report(report, folder)
     if folder is not None:
         check_folder(folder)  # before the work, and before a run is counted
     with watching("Learning", quiet=as_json) as watch:
@@ -193,6 +195,7 @@ def learn_command(
         )
     written = result.save(folder) if folder is not None else []
     written += [result.export(path) for path in exports or ()]
+    written += write_report(result, folder, report)
     draw(result, drawing)
     draw_curves(result, effects)
     if as_json:
@@ -304,7 +307,7 @@ def demo_command(
     out.print(table)
     out.print(
         "SHD: edges to add, remove or turn to reach the truth.  Pooled sees all rows in one place: the oracle.\n"
-        f"wrote the sites' data, the learned network and graph.png to {folder}",
+        f"wrote the sites' data, the learned network, report.html and graph.png to {folder}",
         highlight=False,
         soft_wrap=True,
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 from dagora.aggregation.ledger import read, verify
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
-from dagora.cli_results import print_cost, print_edges
+from dagora.cli_results import check_report, print_cost, print_edges, write_report
 from dagora.cli_series import print_lagged_edges
 from dagora.errors import InputError
 from dagora.federated.policy import MOVES_ROWS, Policy
@@ -25,6 +25,7 @@ federation = typer.Typer(no_args_is_help=True, help="Learn over a network: each 
 KitOption = Annotated[
     Path, typer.Option("--kit", envvar="DAGORA_KIT", help="An administrator's kit (or the variable DAGORA_KIT).")
 ]
+Report = Annotated[bool, typer.Option("--report", help="Write report.html to the folder of --out, too.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for edges.csv, weights.csv and result.json.")]
 
 
@@ -50,6 +51,9 @@ def init_command(
         return
     for kit in made:
         out.print(f"made {kit}", highlight=False, soft_wrap=True)
+    if not made:
+        out.print(f"no new kits: everyone in {file} has one in {folder}", highlight=False, soft_wrap=True)
+        return
     out.print(
         f"{count(len(made), 'new kit')}.  Hand each to its owner over a channel that you trust: it holds a private "
         f"key.  Keep {folder / 'authority'} to yourself: whoever has it can make kits.",
@@ -100,6 +104,7 @@ def run_command(
         str | None, typer.Option(help="A run to follow again; one that was stopped goes on where it was.")
     ] = None,
     folder: Out = None,
+    report: Report = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit a job, follow its rounds, and write the result as `learn` does.
@@ -114,6 +119,7 @@ def run_command(
     from dagora.federation.client import Client
     from dagora.federation.plan import Plan
 
+    check_report(report, folder)
     plan = None if job is None else Plan.read(job)
     if folder is not None:
         check_folder(folder)
@@ -122,7 +128,7 @@ def run_command(
         err.print(f"run {run}", highlight=False)
         with watching("Learning", quiet=as_json) as watch:
             result = client.follow(run, watch)
-    _show(result, folder, as_json, {"run": run})
+    _show(result, folder, report, as_json, {"run": run})
 
 
 @federation.command("status")
@@ -170,6 +176,7 @@ def abort_command(
 def local_command(
     files: Annotated[list[Path], typer.Argument(help="One CSV or Parquet file a site, with the same columns.")],
     folder: Out = None,
+    report: Report = False,
     job: Annotated[Path | None, typer.Option(help="job.toml; the options below override it.")] = None,
     model: Annotated[str | None, typer.Option(help=choices("What a site fits (linear)", MODELS))] = None,
     method: Annotated[
@@ -193,8 +200,12 @@ def local_command(
     require_nvflare()
     from dagora.federation.local import LocalFederation, site_names
     from dagora.federation.plan import Plan
+    from dagora.federation.process import unwind_on_signals
     from dagora.federation.trial import learn_locally
 
+    unwind_on_signals()
+
+    check_report(report, folder)
     given = {"model": model, "method": method, "preset": preset, "aggregation": aggregation}
     overrides = {name: value for name, value in given.items() if value is not None}
     plan = Plan.of(overrides) if job is None else Plan.read(job).with_changes(overrides)
@@ -206,7 +217,7 @@ def local_command(
             local = stack.enter_context(LocalFederation(place, site_names(files), policy))
         with watching("Learning", quiet=as_json) as watch:
             result = learn_locally(local, plan, watch)
-    _show(result, folder, as_json, {})
+    _show(result, folder, report, as_json, {})
 
 
 @federation.command("verify-log")
@@ -219,6 +230,8 @@ def verify_log_command(
 
     Example: dagora federation verify-log kits/north
     """
+    if noted is not None and len(places) > 1:
+        raise InputError("noted: a head is that of one log; name one")
     rows: list[dict[str, Any]] = []
     for place in places:
         file = place / "state" / "ledger.jsonl" if place.is_dir() else place
@@ -231,8 +244,9 @@ def verify_log_command(
         out.print(text, highlight=False, soft_wrap=True)
 
 
-def _show(result: Result, folder: Path | None, as_json: bool, more: dict[str, Any]) -> None:
+def _show(result: Result, folder: Path | None, report: bool, as_json: bool, more: dict[str, Any]) -> None:
     written = result.save(folder) if folder is not None else []
+    written += write_report(result, folder, report)
     if as_json:
         print_json({**result.summary(), **more})
         return

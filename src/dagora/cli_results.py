@@ -1,10 +1,24 @@
 """A result in the terminal."""
 
+from pathlib import Path
+
 from rich.table import Table
 
 from dagora.cli_nonlinear import CURVED
+from dagora.errors import InputError
 from dagora.result import Result
 from dagora.terminal import count, in_bytes, out
+
+
+def check_report(report: bool, folder: Path | None) -> None:
+    """Before the work."""
+    if report and folder is None:
+        raise InputError("report: name a folder for it with --out")
+
+
+def write_report(result: Result, folder: Path | None, report: bool) -> list[Path]:
+    """report.html, if it is wanted."""
+    return [result.report(folder / "report.html")] if report and folder is not None else []
 
 
 def print_edges(result: Result) -> None:

@@ -24,7 +24,7 @@ METHODS = {
 def run_demo(
     folder: Path, *, d: int, n: int, sites: int, seed: int, watch: Watcher | None = None
 ) -> list[dict[str, Any]]:
-    """Write data, the default method's result and graph.png to the folder; return a row a method."""
+    """Write data, the default method's result, its report and graph.png to the folder; return a row a method."""
     from dagora.report.figures import draw_beside_truth  # matplotlib is slow to import
 
     truth, rows = simulate(d, d, n, sites, seed=seed)
@@ -41,6 +41,7 @@ def run_demo(
         )
         if name == next(iter(METHODS)):
             result.save(folder)
+            result.report(folder / "report.html", f"Learned from {sites} simulated sites")
             draw_beside_truth(
                 truth.adjacency, result.adjacency, truth.names, folder / "graph.png", f"learned from {sites} sites"
             )

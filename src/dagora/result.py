@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -150,6 +151,24 @@ class Result:
         format: its name, where the file's does not tell.  cpdag: the equivalence class instead of the DAG.
         """
         return write_graph(self.named(cpdag), path, format)
+
+    def report(self, path: str | os.PathLike[str], title: str = "Learned network") -> Path:
+        """Write one page, a file of its own: the graph to explore, edges, convergence, and what left the sites."""
+        from dagora.report.html import write_report  # reads this module
+
+        return write_report(self, path, title)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the network with matplotlib, on given axes or in a new figure; the axes."""
+        from dagora.report.figures import draw_network  # matplotlib is slow to import
+
+        return draw_network(self, axes)
+
+    def _repr_html_(self) -> str:
+        """The report, where a notebook shows a result."""
+        from dagora.report.html import page
+
+        return f'<iframe srcdoc="{escape(page(self))}" style="width:100%;height:46rem;border:0"></iframe>'
 
     def to_causallearn(self, cpdag: bool = False) -> Any:
         """The graph, or its class, as a GeneralGraph of causal-learn."""

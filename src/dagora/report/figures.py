@@ -2,19 +2,34 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from dagora.graphs import topological_order
+from dagora.report.layout import layered
+
+if TYPE_CHECKING:
+    from dagora.result import Result
 
 matplotlib.use("Agg", force=False)
 
 _FOUND, _REVERSED, _EXTRA, _MISSED = "#0072B2", "#E69F00", "#D55E00", "#999999"  # Okabe and Ito: safe for all eyes
+_PLUS, _MINUS = _FOUND, _EXTRA
 _KINDS = {"found": _FOUND, "reversed": _REVERSED, "not in the truth": _EXTRA, "missed": _MISSED}
+
+
+class Edge(NamedTuple):
+    """An edge as it is drawn."""
+
+    source: str
+    target: str
+    colour: str
+    style: str
+    width: float = 1.4
+    headed: bool = True
 
 
 def draw_beside_truth(
@@ -24,7 +39,7 @@ def draw_beside_truth(
     from matplotlib.figure import Figure
 
     true, found = np.asarray(truth) != 0, np.asarray(learned) != 0
-    places = _layers(true, names)
+    places = _places(true, names)
     side = 3.2 + 0.09 * len(names)
     figure = Figure(figsize=(2 * side, side + 0.5), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -44,46 +59,46 @@ def draw_beside_truth(
     figure.savefig(path)
 
 
-def _layers(true: npt.NDArray[np.bool_], names: tuple[str, ...]) -> Mapping[str, tuple[float, float]]:
-    """Causes above effects: a vertex's layer is the length of the longest way to it; lone vertices go to the foot."""
-    depth = np.zeros(len(names), dtype=np.int64)
-    for vertex in topological_order(true):
-        depth[true[vertex]] = np.maximum(depth[true[vertex]], depth[vertex] + 1)
-    lone = ~(true.any(axis=0) | true.any(axis=1))
-    depth[lone] = depth.max() + 1
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for name, layer in zip(names, depth.tolist(), strict=True):
-        graph.add_node(name, layer=layer)
-    graph.add_edges_from((names[i], names[j]) for i, j in zip(*true.nonzero(), strict=True))
-    widest = int(np.bincount(depth).max())
-    # Within a layer, a vertex stands near the mean of its parents.
-    places: dict[str, tuple[float, float]] = {}
-    for layer in range(int(depth.max()) + 1):
-        members = [names[v] for v in np.flatnonzero(depth == layer)]
-        wish = {m: np.mean([places[p][0] for p in graph.predecessors(m)] or [0.0]) for m in members}
-        for position, member in enumerate(sorted(members, key=lambda m: (wish[m], names.index(m)))):
-            # A slight stagger keeps long edges from running through the vertices between their ends.
-            stagger = 0.18 * (position % 2)
-            places[member] = ((position - (len(members) - 1) / 2) * widest / len(members), -layer - stagger)
-    return places
+def draw_network(result: "Result", axes: Any = None) -> Any:
+    """The network: width by |weight|, colour by sign, lines without heads where the direction is open."""
+    from matplotlib.figure import Figure
+    from matplotlib.pyplot import subplots
+
+    places = _places(result.adjacency != 0, result.names)
+    if axes is None:
+        side = 3.2 + 0.14 * len(result.names)
+        axes = subplots(figsize=(1.4 * side, side), layout="constrained")[1]
+    assert isinstance(axes.figure, Figure)
+    largest = max((abs(weight) for _, _, weight in result.edges()), default=1.0)
+    open_ = {frozenset(pair) for pair in result.undirected()}
+    edges = [
+        Edge(source, target, _PLUS if weight >= 0 else _MINUS, "-", 0.8 + 2.2 * abs(weight) / largest,
+             frozenset((source, target)) not in open_)
+        for source, target, weight in result.edges()
+    ]  # fmt: skip
+    _draw(axes, edges, places, "")
+    return axes
 
 
-def _edges(
-    which: npt.NDArray[np.bool_], names: tuple[str, ...], colour: str, dashed: bool = False
-) -> list[tuple[str, str, str, str]]:
+def _places(present: npt.NDArray[np.bool_], names: tuple[str, ...]) -> Mapping[str, tuple[float, float]]:
+    """Causes above effects, as on the page."""
+    places = layered(present).places
+    # A slight stagger keeps long edges from running through the vertices between their ends.
+    return {name: (x, -y - 0.18 * (round(x) % 2)) for name, (x, y) in zip(names, places.tolist(), strict=True)}
+
+
+def _edges(which: npt.NDArray[np.bool_], names: tuple[str, ...], colour: str, dashed: bool = False) -> list[Edge]:
     style = "--" if dashed else "-"
-    return [(names[i], names[j], colour, style) for i, j in zip(*which.nonzero(), strict=True)]
+    return [Edge(names[i], names[j], colour, style) for i, j in zip(*which.nonzero(), strict=True)]
 
 
-def _draw(
-    axes: Any, edges: list[tuple[str, str, str, str]], places: Mapping[str, tuple[float, float]], title: str
-) -> None:
+def _draw(axes: Any, edges: list[Edge], places: Mapping[str, tuple[float, float]], title: str) -> None:
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(places)
     size = max(140, 520 - 9 * len(places))
     nx.draw_networkx_nodes(graph, places, ax=axes, node_size=size, node_color="white", edgecolors="#444444")
     nx.draw_networkx_labels(graph, places, ax=axes, font_size=max(4, 8 - len(places) // 15))
-    for source, target, colour, style in edges:
+    for source, target, colour, style, width, headed in edges:
         # A long edge bends out of the way of the vertices between its ends.
         bend = 0.08 if abs(places[source][1] - places[target][1]) < 1.5 else 0.3
         nx.draw_networkx_edges(
@@ -94,8 +109,9 @@ def _draw(
             node_size=size,
             edge_color=colour,
             style=style,
-            width=1.4,
+            width=width,
             arrowsize=11,
+            arrowstyle="-|>" if headed else "-",
             connectionstyle=f"arc3,rad={bend}",
         )
     axes.set_title(title, fontsize=11)
