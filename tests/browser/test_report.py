@@ -30,7 +30,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
         page = browser.new_page(**options)
         page.on("console", lambda message: troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or troubles.append(request.url))
+        page.on(
+            "request", lambda request: troubles.extend([request.url] if not request.url.startswith("file:") else [])
+        )
         page.goto(path.as_uri())
         page.wait_for_selector(".node")
         return page

@@ -22,7 +22,7 @@ def dags(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     d = draw(st.integers(1, 14))
     upper = np.triu(draw(st.lists(st.booleans(), min_size=d * d, max_size=d * d).map(np.array)).reshape(d, d), 1)
     order = draw(st.permutations(range(d)))
-    return upper[np.ix_(order, order)].astype(np.int64)  # type: ignore[no-any-return]
+    return upper[np.ix_(order, order)].astype(np.int64)
 
 
 @given(dags())
