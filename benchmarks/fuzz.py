@@ -220,7 +220,7 @@ def main(runs: int, jobs: int) -> None:
         f"A failure is an error that is no DagoraError of one line, {SECONDS:g} s or more, a peak of memory over "
         f"{FACTOR} bytes a byte of the input plus {ALLOWANCE >> 20} MiB, or something accepted that is not sound: "
         "it does not come back when it is sent again, there is no room for it, or it is not what was signed. Times are "
-        "of a core, with memory traced. store.Records refuses nothing: it cuts off what is torn.",
+        "of a core, with memory traced. store.Records cuts off what is torn at the end, and refuses damage before it.",
     )
     assert not failures, "\n".join(["inputs failed, among them:", *failures])
 
