@@ -1,6 +1,7 @@
 """Figures of learned networks."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,13 @@ matplotlib.use("Agg", force=False)
 _FOUND, _REVERSED, _EXTRA, _MISSED = "#0072B2", "#E69F00", "#D55E00", "#999999"  # Okabe and Ito: safe for all eyes
 _PLUS, _MINUS = _FOUND, _EXTRA
 _KINDS = {"found": _FOUND, "reversed": _REVERSED, "not in the truth": _EXTRA, "missed": _MISSED}
+
+
+class Placed(NamedTuple):
+    """Where vertices stand, by name, and where edges of the layout bend."""
+
+    vertices: Mapping[str, tuple[float, float]]
+    bends: Mapping[tuple[str, str], tuple[tuple[float, float], ...]]
 
 
 class Edge(NamedTuple):
@@ -80,11 +88,12 @@ def draw_network(result: "Result", axes: Any = None) -> Any:
     return axes
 
 
-def _places(present: npt.NDArray[np.bool_], names: tuple[str, ...]) -> Mapping[str, tuple[float, float]]:
+def _places(present: npt.NDArray[np.bool_], names: tuple[str, ...]) -> Placed:
     """Causes above effects, as on the page."""
-    places = layered(present).places
-    # A slight stagger keeps long edges from running through the vertices between their ends.
-    return {name: (x, -y - 0.18 * (round(x) % 2)) for name, (x, y) in zip(names, places.tolist(), strict=True)}
+    layout = layered(present)
+    vertices = {name: (x, -y) for name, (x, y) in zip(names, layout.places.tolist(), strict=True)}
+    bends = {(names[i], names[j]): tuple((x, -y) for x, y in way) for (i, j), way in layout.bends.items()}
+    return Placed(vertices, bends)
 
 
 def _edges(which: npt.NDArray[np.bool_], names: tuple[str, ...], colour: str, dashed: bool = False) -> list[Edge]:
@@ -92,28 +101,46 @@ def _edges(which: npt.NDArray[np.bool_], names: tuple[str, ...], colour: str, da
     return [Edge(names[i], names[j], colour, style) for i, j in zip(*which.nonzero(), strict=True)]
 
 
-def _draw(axes: Any, edges: list[Edge], places: Mapping[str, tuple[float, float]], title: str) -> None:
+def _draw(axes: Any, edges: list[Edge], placed: Placed, title: str) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    places = placed.vertices
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(places)
     size = max(140, 520 - 9 * len(places))
     nx.draw_networkx_nodes(graph, places, ax=axes, node_size=size, node_color="white", edgecolors="#444444")
     nx.draw_networkx_labels(graph, places, ax=axes, font_size=max(4, 8 - len(places) // 15))
-    for source, target, colour, style, width, headed in edges:
-        # A long edge bends out of the way of the vertices between its ends.
-        bend = 0.08 if abs(places[source][1] - places[target][1]) < 1.5 else 0.3
-        nx.draw_networkx_edges(
-            graph,
-            places,
-            edgelist=[(source, target)],
-            ax=axes,
-            node_size=size,
-            edge_color=colour,
-            style=style,
-            width=width,
-            arrowsize=11,
-            arrowstyle="-|>" if headed else "-",
-            connectionstyle=f"arc3,rad={bend}",
+    for edge in edges:
+        # An edge that is not in the layout may run over vertices between its ends, and bows out of their way.
+        way = placed.bends.get((edge.source, edge.target))
+        bow = 0.25 if way is None else 0.0
+        *before, last = (places[edge.source], *(way or ()))
+        if before:  # under the vertices, in a smooth line down to the last bend
+            axes.plot(*_smooth([*before, last]), edge.style, color=edge.colour, linewidth=edge.width, zorder=1)
+        axes.add_patch(
+            FancyArrowPatch(
+                last,
+                places[edge.target],
+                arrowstyle="-|>" if edge.headed else "-",
+                connectionstyle=f"arc3,rad={bow}",
+                color=edge.colour,
+                linestyle=edge.style,
+                linewidth=edge.width,
+                mutation_scale=11,
+                shrinkA=0.0,
+                shrinkB=0.5 * float(np.sqrt(size)) + 1.0,
+                zorder=1,
+            )
         )
     axes.set_title(title, fontsize=11)
     axes.set_axis_off()
     axes.margins(0.08)
+
+
+def _smooth(points: list[tuple[float, float]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """A line through points that is upright at each of them."""
+    t = np.linspace(0.0, 1.0, 20)
+    ease = t * t * (3.0 - 2.0 * t)
+    x = np.concatenate([a[0] + (b[0] - a[0]) * ease for a, b in pairwise(points)])
+    y = np.concatenate([a[1] + (b[1] - a[1]) * t for a, b in pairwise(points)])
+    return x, y
