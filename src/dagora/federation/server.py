@@ -72,15 +72,17 @@ class Server:
         """A message that was not for the server, and was refused unread."""
         self._refused.note(who, "a message that is not for the server")
 
-    def settle(self, sites: set[str]) -> None:
-        """Tell sites that are back of the runs that ended while they were away."""
+    def settle(self) -> None:
+        """Tell sites that are back of a run that ended while they were away; of one a call, for a site may hang."""
         for run, owed in list(self._owed.items()):
-            if back := [site for site in owed if site in sites]:
+            if any(map(self._cell().connected, owed)):
                 folder = self._runs / run
-                still = self._say_goodbye(run, _about(folder)["state"], back)
+                still = self._say_goodbye(run, _about(folder)["state"], owed)
                 with self._lock:
-                    self._owed[run] = [site for site in owed if site not in back or site in still]
-                    _tell(folder, {**_about(folder), "owed": self._owed[run]})
+                    del self._owed[run]
+                    self._owed[run] = still  # the last in turn now
+                    _tell(folder, {**_about(folder), "owed": still})
+                return
 
     def go_on(self) -> None:
         """Take up the run that was under way when the server's last process ended."""
@@ -285,7 +287,10 @@ def serve(folder: Path) -> None:
     there: set[str] = set()
     while not stop.wait(0.5):
         now = {site for site in kit.sites if cells[0].connected(site)}
-        server.settle(now)
+        try:
+            server.settle()
+        except DagoraError as error:
+            _LOG.warning("%s", error)
         for site in sorted(now - there):
             _LOG.info("site %s is connected", site)
         for site in sorted(there - now):
