@@ -12,13 +12,13 @@ from dagora.files import write_edges
 from dagora.interchange.named import NamedEdge, NamedGraph
 
 
-def read_csv(path: Path, names: tuple[str, ...] = ()) -> NamedGraph:
+def read_csv(path: Path, text: str, names: tuple[str, ...] = ()) -> NamedGraph:
     """Read edges (source, target[, weight[, directed]]; a header row) or a matrix (names in the first row and column).
 
     Of time series, edges are (source, target, lag, weight), the lag 0 within a time step.
     `names` adds variables that no edge mentions, as a list of edges cannot.
     """
-    rows = _rows(path)
+    rows = _rows(path, text)
     header = [cell.strip() for cell in rows[0]]
     if header[0] == "" or header[1:] == [row[0].strip() for row in rows[1:]]:
         return _matrix(path, header[1:], rows[1:])
@@ -41,13 +41,7 @@ def write_csv(graph: NamedGraph) -> str:
     return out.getvalue()
 
 
-def _rows(path: Path) -> list[list[str]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(path)!r}; check the path") from None
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{str(path)!r} cannot be read as text; check the path") from None
+def _rows(path: Path, text: str) -> list[list[str]]:
     rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
     if not rows:
         raise InputError(f"{str(path)!r} is empty; it should hold edges or a matrix")

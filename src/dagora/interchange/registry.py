@@ -27,11 +27,11 @@ class Format:
     suffixes: tuple[str, ...]
     about: str
     write: Callable[[NamedGraph], str]
-    read: Callable[[Path, str], NamedGraph] | None  # None: csv_graphs.py reads files itself
+    read: Callable[[Path, str], NamedGraph]
 
 
 FORMATS = {
-    "csv": Format((".csv",), "edges: source, target, weight", write_csv, None),
+    "csv": Format((".csv",), "edges: source, target, weight", write_csv, read_csv),
     "json": Format((".json",), "names and edges", write_json, read_json),
     "graphml": Format((".graphml",), "yEd, Cytoscape, Gephi, igraph, networkx", write_graphml, read_graphml),
     "dot": Format((".dot", ".gv"), "Graphviz", write_dot, read_arrows),
@@ -74,15 +74,13 @@ def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = (), format
     """
     path = Path(path)
     known = FORMATS["csv"] if format is None and not _known_end(path) else format_of(path, format)
-    if known.read is None:
-        return read_csv(path, names)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"there is no file {str(path)!r}; check the path") from None
     except (OSError, UnicodeDecodeError):
         raise InputError(f"{str(path)!r} cannot be read as text; check the path") from None
-    return known.read(path, text)
+    return read_csv(path, text, names) if known is FORMATS["csv"] else known.read(path, text)
 
 
 def _known_end(path: Path) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from dagora.federated.run import Departure
 from dagora.result import Result
+from dagora.terminal import in_bytes
 
 _PHASES = {
     "inspect": (
@@ -83,7 +84,7 @@ def _phase(entry: Departure, sites: int) -> dict[str, str]:
     what = _PHASES.get(entry.phase, "sums that the method needs")
     return {
         "title": entry.phase,
-        "text": f"Each site sent, {times}: {what} ({_shapes(entry.fields)}). {_bytes(entry.sent)} left "
+        "text": f"Each site sent, {times}: {what} ({_shapes(entry.fields)}). {in_bytes(entry.sent)} left "
         "{sites} sites.",
     }
 
@@ -94,10 +95,3 @@ def _shapes(fields: Mapping[str, tuple[int, ...]]) -> str:
 
 def _size(shape: tuple[int, ...]) -> str:
     return "1 number" if not shape else f"{' x '.join(map(str, shape))} numbers"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} bytes"
