@@ -55,6 +55,16 @@ def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[
     return [folder / name for name in writers]
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write one file, whole or not at all."""
+
+    def put(out: TextIO) -> None:
+        out.write(text)
+
+    path = Path(path)
+    return write_files(path.parent, {path.name: put})[0]
+
+
 def make_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder, made if it is not there."""
     folder = Path(folder)

@@ -24,7 +24,7 @@ from dagora.interchange.libraries import (
     to_networkx,
 )
 from dagora.interchange.named import NamedEdge, NamedGraph
-from dagora.interchange.registry import FORMATS, read_graph, write_graph
+from dagora.interchange.registry import FORMATS, read_class, read_estimate, read_graph, write_graph
 
 PLAIN = NamedGraph.of(
     [NamedEdge("a", "b", -0.5), NamedEdge("a", "c", 2.0), NamedEdge("b", "c", 1e-3)], ("c", "alone", "a", "b")
@@ -224,6 +224,21 @@ def test_formats_are_known_by_name_or_asked_for(tmp_path: Path) -> None:
         write_graph(NamedGraph.of([NamedEdge("a\x01", "b")]), tmp_path / "g.graphml")
     with pytest.raises(InputError, match="no place for effects of earlier times"):
         write_graph(NamedGraph(np.eye(2, k=1), ("a", "b"), np.ones((1, 2, 2))), tmp_path / "g.dot")
+
+
+@pytest.mark.parametrize("format", [name for name in FORMATS if name != "tetrad"])
+def test_edges_that_a_file_lists_are_chosen_already(format: str, tmp_path: Path) -> None:
+    # Weaker ones than any threshold, and those without direction, go from tool to tool like the rest.
+    graph = NamedGraph.of([NamedEdge("a", "c", 0.01), NamedEdge("b", "c", 0.2), NamedEdge("c", "d", 0.1, False)])
+    source = write_graph(graph, tmp_path / f"a{FORMATS[format].suffixes[0]}")
+    same(graph, read_estimate(source, names=graph.names))
+    same(graph, read_class(source))
+    with pytest.raises(InputError, match="chosen already"):
+        read_estimate(source, threshold=0.3)
+    assert run("convert", source, tmp_path / "b.json").exit_code == 0
+    same(graph, read_graph(tmp_path / "b.json"))
+    assert run("convert", source, tmp_path / "c.json", "--class").exit_code == 0
+    same(graph, read_graph(tmp_path / "c.json"))
 
 
 def run(*arguments: object) -> Any:

@@ -5,6 +5,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,10 +150,8 @@ class Server:
             _tell(folder, {**about, "aborting": True})
             self._abort.set()
         else:
-            _tell(
-                folder, {**about, "state": ABORTED, "detail": f"by {who}", "owed": json.loads(about["plan"])["sites"]}
-            )
-            self._owed[folder.name] = json.loads(about["plan"])["sites"]  # the next look at who is there tells them
+            owed = self._owed[folder.name] = json.loads(about["plan"])["sites"]  # `settle` tells them
+            _tell(folder, {**about, "state": ABORTED, "detail": f"by {who}", "owed": owed})
             (folder / "rounds").unlink(missing_ok=True)
         return {"run": folder.name}
 
@@ -235,15 +234,21 @@ class Server:
 
     def _say_goodbye(self, run: str, state: str, sites: list[str]) -> list[str]:
         """Those who could not be told; they are told when they are back (`settle`)."""
-        here = tuple(site for site in sites if self._cell().connected(site))
-        deaf: list[str] = []
-        if here:
-            with closing(NvflareTransport(self._cell(), here, _FAREWELL)) as link:
+
+        def heard(site: str) -> bool:
+            if not self._cell().connected(site):
+                return False
+            with closing(NvflareTransport(self._cell(), (site,), _FAREWELL)) as link:
                 try:
-                    deaf = say_goodbye(run, state, here, link)
-                except DagoraError as error:  # one will not hear of it
+                    return not say_goodbye(run, state, (site,), link)
+                except DagoraError as error:  # it will not hear of it; asking again would not help
                     _LOG.warning("run %s is over, but %s", run, error)
-        return [site for site in sites if site not in here or site in deaf]
+                    return True
+
+        with ThreadPoolExecutor(
+            len(sites), "goodbye"
+        ) as pool:  # side by side: what one answers is no one else's matter
+            return [site for site, told in zip(sites, pool.map(heard, sites), strict=True) if not told]
 
     def _refuse_if_busy(self) -> None:
         if self._current and self._abort.is_set():

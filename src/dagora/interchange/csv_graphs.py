@@ -52,7 +52,7 @@ def _matrix(path: str | os.PathLike[str], names: list[str], rows: list[list[str]
     if [row[0].strip() for row in rows] != names or any(len(row) != len(names) + 1 for row in rows):
         raise InputError(f"{str(path)!r}: the names along the two sides of the matrix differ; check it")
     weights = np.array([[_number(path, cell, i + 1) for cell in row[1:]] for i, row in enumerate(rows)])
-    return NamedGraph(weights.reshape(len(names), len(names)), tuple(names))
+    return NamedGraph(weights.reshape(len(names), len(names)), tuple(names), matrix=True)
 
 
 def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:

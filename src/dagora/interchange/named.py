@@ -28,6 +28,7 @@ class NamedGraph:
     names: tuple[str, ...]
     lag_weights: FloatArray | None = None  # of time series, (lags, d, d)
     lines: BoolArray | None = None  # [i, j], once: an edge without direction, whose weight is at [i, j]
+    matrix: bool = False  # whether it was a matrix of weights, of which edges are yet to be chosen
 
     @classmethod
     def of(cls, edges: Iterable[NamedEdge], names: Sequence[str] = ()) -> "NamedGraph":

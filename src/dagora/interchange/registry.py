@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from dagora.errors import InputError
-from dagora.files import write_files
+from dagora.files import write_text
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag, is_dag
 from dagora.interchange.arrows import read_arrows, write_dagitty, write_dot
 from dagora.interchange.csv_graphs import read_csv, write_csv
@@ -22,23 +22,20 @@ from dagora.interchange.tetrad import read_tetrad, write_tetrad
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: the ends of its names, what is told of it, and its two halves."""
+    """A kind of file: the ends of its names, and its two halves."""
 
     suffixes: tuple[str, ...]
-    about: str
     write: Callable[[NamedGraph], str]
     read: Callable[[Path, str], NamedGraph]
 
 
 FORMATS = {
-    "csv": Format((".csv",), "edges: source, target, weight", write_csv, read_csv),
-    "json": Format((".json",), "names and edges", write_json, read_json),
-    "graphml": Format((".graphml",), "yEd, Cytoscape, Gephi, igraph, networkx", write_graphml, read_graphml),
-    "dot": Format((".dot", ".gv"), "Graphviz", write_dot, read_arrows),
-    "dagitty": Format(
-        (".dagitty", ".dag"), "DAGitty: adjustment sets, testable implications", write_dagitty, read_arrows
-    ),
-    "tetrad": Format((".txt", ".tetrad"), "Tetrad, causal-learn", write_tetrad, read_tetrad),
+    "csv": Format((".csv",), write_csv, read_csv),
+    "json": Format((".json",), write_json, read_json),
+    "graphml": Format((".graphml",), write_graphml, read_graphml),
+    "dot": Format((".dot", ".gv"), write_dot, read_arrows),
+    "dagitty": Format((".dagitty", ".dag"), write_dagitty, read_arrows),
+    "tetrad": Format((".txt", ".tetrad"), write_tetrad, read_tetrad),
 }
 
 
@@ -59,12 +56,7 @@ def write_graph(graph: NamedGraph, path: str | os.PathLike[str], format: str | N
     """Write a graph of one time, whole or not at all."""
     path = Path(path)
     known = format_of(path, format)
-    text = known.write(graph.without_lags(f"{str(path)!r}: this format"))
-
-    def put(out: TextIO) -> None:
-        out.write(text)
-
-    return write_files(path.parent, {path.name: put})[0]
+    return write_text(path, known.write(graph.without_lags(f"{str(path)!r}: this format")))
 
 
 def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = (), format: str | None = None) -> NamedGraph:
@@ -90,27 +82,30 @@ def _known_end(path: Path) -> bool:
 def read_estimate(
     path: str | os.PathLike[str], threshold: float | None = None, names: tuple[str, ...] = ()
 ) -> NamedGraph:
-    """Read what `learn` wrote: a folder, its edges.csv as they are, or its weights.csv above the threshold.
+    """Read what `learn` or another tool wrote: a folder, edges as they are, or a matrix of weights above the threshold.
 
     `names` adds variables to a list of edges.  Without a threshold, that of the result.json beside the weights
     counts (none for learners that have none), or 0.3.
     """
     path = Path(path)
-    if threshold is not None and (path.is_dir() or path.name == "edges.csv"):
-        raise InputError("threshold: edges that have been chosen already need none; leave it out, or give weights.csv")
     if path.is_dir():
-        return read_graph(path / "edges.csv", read_graph(path / "weights.csv").names)
-    graph = read_graph(path, names)
-    if path.name == "edges.csv":
-        return graph
-    tau = _threshold_of(path) if threshold is None else threshold
-    return NamedGraph(np.where(np.abs(graph.weights) > tau, graph.weights, 0.0), graph.names)
+        graph = read_graph(path / "edges.csv", read_graph(path / "weights.csv").names)
+    else:
+        graph = read_graph(path, names)
+    if graph.matrix:
+        tau = _threshold_of(path) if threshold is None else threshold
+        return NamedGraph(np.where(np.abs(graph.weights) > tau, graph.weights, 0.0), graph.names)
+    if threshold is not None:
+        raise InputError("threshold: edges that have been chosen already need none; leave it out, or give weights.csv")
+    return graph
 
 
 def read_class(path: str | os.PathLike[str]) -> NamedGraph:
-    """The equivalence class: as `learn` wrote it to a folder, or that of the DAG in a file."""
+    """The equivalence class: as `learn` wrote it to a folder, as a file holds it, or that of the DAG in a file."""
     path = Path(path)
     dag = read_estimate(path)
+    if dag.lines is not None:
+        return dag
     if not is_dag(dag.adjacency):
         raise InputError(f"{str(path)!r}: is no DAG, so that it has no class; check it")
     marks = dag_to_cpdag(dag.adjacency)

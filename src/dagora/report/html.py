@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dagora.arrays import IntArray
-from dagora.files import plain, write_files
+from dagora.files import plain, write_text
 from dagora.graphs import ARROW
 from dagora.report.layout import layered
 from dagora.report.words import departures
@@ -41,9 +41,7 @@ _ASSUMED = {
 
 def write_report(result: Result, path: str | os.PathLike[str], title: str = "Learned network") -> Path:
     """Write the page, whole or not at all."""
-    path = Path(path)
-    text = page(result, title)
-    return write_files(path.parent, {path.name: lambda out: _put(out, text)})[0]
+    return write_text(path, page(result, title))
 
 
 def page(result: Result, title: str = "Learned network") -> str:
@@ -161,7 +159,3 @@ def _site_text(result: Result) -> str:
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _put(out: Any, text: str) -> None:
-    out.write(text)

@@ -13,7 +13,6 @@ function element(tag, attributes = {}, ...children) {
 }
 const number = (x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(2) : String(+x.toPrecision(4)));
 const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-const share = (x) => `${Math.round(100 * x)} %`;
 
 // ---- head
 byId("title").textContent = data.title;
@@ -86,7 +85,6 @@ function ends(edge) {
 function told(edge) {
   const lines = [`${data.names[edge.source]} → ${data.names[edge.target]}`, `weight ${number(edge.weight)}`];
   if (edge.coefficient !== undefined) lines.push(`fitted coefficient ${number(edge.coefficient)}`);
-  if (edge.frequency !== undefined) lines.push(`in ${share(edge.frequency)} of resamples, ${share(edge.along)} in this direction`);
   lines.push(edge.learned ? data.directions[edge.direction] : "below the threshold: not in the learned network");
   return lines.join("\n");
 }
@@ -228,7 +226,6 @@ search.addEventListener("keydown", (event) => {
 const columns = [
   ["source", (e) => data.names[e.source]], ["target", (e) => data.names[e.target]], ["weight", (e) => e.weight],
   ...(data.edges.some((e) => e.coefficient !== undefined) ? [["fitted coefficient", (e) => e.coefficient ?? NaN]] : []),
-  ...(data.edges.some((e) => e.frequency !== undefined) ? [["frequency", (e) => e.frequency ?? NaN], ["in this direction", (e) => e.along ?? NaN]] : []),
   ["direction", (e) => (e.learned ? data.directions[e.direction] : "below the threshold")],
 ];
 let order = { column: 2, up: false };
