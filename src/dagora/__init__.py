@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagora.data.dynamic_simulation import simulate_series
 from dagora.data.sachs_data import load_sachs
 from dagora.data.simulate import Truth, simulate
-from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError
+from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError, ScaleWarning
 from dagora.gaussian_network import GaussianNetwork
 from dagora.interchange.registry import read_graph
 from dagora.lag_order import select_lags
@@ -27,6 +27,7 @@ __all__ = [
     "MessageError",
     "NumericalError",
     "Result",
+    "ScaleWarning",
     "Truth",
     "__version__",
     "evaluate",

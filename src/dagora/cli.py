@@ -3,7 +3,7 @@
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markdown import Markdown
@@ -46,14 +46,14 @@ from dagora.data.simulate import GRAPHS, NOISES, simulate
 from dagora.data.simulate import MODELS as SIMULATED_MODELS
 from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
-from dagora.errors import ConvergenceWarning, DagoraError, InputError
+from dagora.errors import ConvergenceWarning, DagoraError, InputError, ScaleWarning
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS, load_figure
 from dagora.files import check_folder
 from dagora.interchange.registry import read_estimate, read_graph
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS
 from dagora.metrics import evaluate
-from dagora.terminal import JsonFlag, choices, counting, err, in_bytes, out, print_json, watching
+from dagora.terminal import JsonFlag, choices, counting, err, in_bytes, number_or_auto, out, print_json, watching
 from dagora.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -99,22 +99,41 @@ def learn_command(
         typer.Option(help=choices("What learns from totals (boss), pooled rows or single sites (notears)", LEARNERS)),
     ] = None,
     lam: Annotated[
-        float | None,
+        Any,
         typer.Option(
+            parser=number_or_auto,
+            metavar="NUMBER|auto",
             help="admm, notears, golem: weight of the l1 penalty (0.1; paper's ADMM 0.01; golem 0.02 or 0.002; "
-            "mlp 0.01, paper 0.001; masked 0.01)."
+            "mlp 0.01, paper 0.001; masked 0.01), or auto.",
         ),
     ] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="admm, notears, golem: an edge needs a larger |weight| (0.3; mlp, masked 0.5)."),
+        Any,
+        typer.Option(
+            parser=number_or_auto,
+            metavar="NUMBER|auto",
+            help="admm, notears, golem: an edge needs a larger |weight| (0.3; mlp, masked 0.5), or auto.",
+        ),
     ] = None,
     score: Annotated[
-        str | None, typer.Option(help="golem: least-squares (default) or likelihood; model additive: also similar.")
+        str | None,
+        typer.Option(
+            help="admm, golem: least-squares (default) or likelihood (any noise variances; admm: any units); model "
+            "additive: also similar."
+        ),
     ] = None,
     penalty: Annotated[
         float | None,
-        typer.Option(help="boss, ges, exact, model additive: price of an edge in BIC units (boss 2, else 1)."),
+        typer.Option(
+            help="boss, ges, exact, admm with score likelihood, model additive: price of an edge in BIC units "
+            "(boss, admm 2, else 1)."
+        ),
+    ] = None,
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize", help="admm, notears, golem: learn from columns in units of their standard deviations."
+        ),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="pc: level of independence tests (0.05).")] = None,
     polish: Annotated[
@@ -188,6 +207,7 @@ def learn_command(
             seed=seed,
             device=device,
             refit=refit,
+            standardize=standardize,
             series=series,
             time=time,
             threads=threads,
@@ -359,6 +379,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
+            warnings.simplefilter("always", ScaleWarning)
             code = app(standalone_mode=False)
         for warning in caught:
             print(f"dagora: warning: {warning.message}", file=sys.stderr)

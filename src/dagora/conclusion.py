@@ -8,13 +8,20 @@ import numpy as np
 from dagora.aggregation.gaussian import Gaussian
 from dagora.algorithms.presets import Options
 from dagora.arrays import IntArray
-from dagora.errors import ConvergenceWarning
+from dagora.errors import ConvergenceWarning, ScaleWarning
 from dagora.federated.protocol import Aggregation, Estimate
 from dagora.federated.run import Run
 from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import break_cycles
 from dagora.result import Result
+from dagora.sortability import sortability
 from dagora.version import __version__
+
+_FOLLOWS, _FEW_EDGES = 0.9, 5  # fewer edges follow anything by chance
+_SCALE = (
+    "directions follow the columns' variances (varsortability {:.2f}): least squares takes what varies more for an "
+    "effect, so they hold only if the units are meant; else use method 'covariance' or score 'likelihood'"
+)
 
 
 def conclude(
@@ -37,7 +44,14 @@ def conclude(
     told += estimate.warnings
     for text in told:
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    settings = options.settings | {"aggregation": aggregation, "version": __version__}
+    sorted_by = {} if estimate.covariance is None else sortability(adjacency, estimate.covariance[:d, :d])
+    if options.in_units and sorted_by.get("variance", 0.0) >= _FOLLOWS and adjacency.sum() >= _FEW_EDGES:
+        told += (_SCALE.format(sorted_by["variance"]),)
+        warnings.warn(told[-1], ScaleWarning, stacklevel=3)
+    settings = options.settings | dict(estimate.chosen)
+    if estimate.chosen:
+        settings["chosen"] = ", ".join(estimate.chosen)
+    settings |= {"aggregation": aggregation, "version": __version__}
     if isinstance(protection, Gaussian):
         settings |= {"epsilon": protection.epsilon, "delta": protection.delta, "colluders": protection.colluders}
         settings |= {"epsilon_spent": protection.epsilon_spent, "rows_worth": int(estimate.extras["rows_worth"])}
@@ -55,6 +69,7 @@ def conclude(
         removed=tuple(removed),
         extras=estimate.extras,
         identified=estimate.cpdag,
+        sortability=sorted_by,
         functions=estimate.functions,
         network=_network(estimate, options, names, adjacency),
         lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,

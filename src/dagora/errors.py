@@ -23,6 +23,10 @@ class ConvergenceWarning(UserWarning):
     """A solver stopped before its own tolerance was met; the result says how far it came."""
 
 
+class ScaleWarning(UserWarning):
+    """The directions of a result follow the columns' variances, hence their units, closely."""
+
+
 class MissingSiteError(DagoraError):
     """Sites that did not answer.  A sum without them would be another sum, so the round gives none."""
 

@@ -38,12 +38,13 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         preset: str = "default",
         aggregation: str = "plain",
         learner: str | None = None,
-        lam: float | None = None,
-        threshold: float | None = None,
+        lam: float | str | None = None,
+        threshold: float | str | None = None,
         score_function: str | None = None,
         penalty: float | None = None,
         alpha: float | None = None,
         polish: bool | None = None,
+        standardize: bool | None = None,
         refit: bool = True,
         seed: int | None = None,
     ) -> None:
@@ -58,6 +59,7 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         self.penalty = penalty
         self.alpha = alpha
         self.polish = polish
+        self.standardize = standardize
         self.refit = refit
         self.seed = seed
 

@@ -41,8 +41,8 @@ def learn(
     policy: PolicySource | Mapping[str, PolicySource] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     learner: str | None = None,
-    lam: float | None = None,
-    threshold: float | None = None,
+    lam: float | str | None = None,
+    threshold: float | str | None = None,
     score: str | None = None,
     penalty: float | None = None,
     alpha: float | None = None,
@@ -56,6 +56,7 @@ def learn(
     seed: int | None = None,
     device: str | None = None,
     refit: bool | None = None,
+    standardize: bool | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -89,11 +90,16 @@ def learn(
 
     lam: weight of the l1 penalty (admm, notears, golem): 0.1; 0.01 for admm in the paper's preset; 0.02 for golem, or
         0.002 with score "likelihood"; 0.01 for models "mlp" (ADMM in the paper's preset 0.001) and "masked".
+        "auto" (model "linear", preset "default"): chosen by the extended BIC, from the same totals.
     threshold: an edge needs a larger |weight| (admm, notears, golem): 0.3; 0.5 for models "mlp" (paper's preset 0.3)
-        and "masked".
-    score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for golem; for model "additive"
-        also "similar" (about equal), its default.
-    penalty: price of an edge in units of the BIC's (boss, ges, exact, model "additive"): 2 for boss, 1 for the others.
+        and "masked".  "auto": as for lam.
+    score: "least-squares" (equal noise variances; the default) or "likelihood" (any), for admm and golem; for model
+        "additive" also "similar" (about equal), its default.  With "likelihood", admm finds an equivalence class,
+        whatever the units; it then heeds `penalty`, and neither `lam` nor `threshold`.
+    penalty: price of an edge in units of the BIC's (boss, ges, exact, admm with score "likelihood", model "additive"):
+        2 for boss and admm, 1 for the others.
+    standardize: learn from columns divided by their standard deviations over all sites (by voting and averaging, of
+        each site), whatever their units (admm, notears, golem): False.  Weights are then in standard deviations.
     alpha: level of independence tests (pc): 0.05.
     polish: reverse edges that are better reversed (admm, notears; not model "masked"): True, but False where the
         paper's preset solves NOTEARS as published (covariance, pooled), and for networks at sites alone.
@@ -111,7 +117,7 @@ def learn(
     learner = with_default_learner(learner, model, method, privacy)
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
-        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit,
+        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit, standardize,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")

@@ -50,6 +50,7 @@ class Result:
     identified: IntArray | None = None  # the class, as a learner of classes gave it; see `cpdag`
     lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
     lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
+    sortability: Mapping[str, float] = field(default_factory=dict)  # how far directions follow scale (sortability.py)
     functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
     network: GaussianNetwork | None = None  # the graph with its parameters (`refit`), to sample from and to query
 
@@ -194,6 +195,7 @@ class Result:
                 {"source": self.names[i], "target": self.names[j], "directed": bool(self.cpdag[i, j] == ARROW)}
                 for i, j in np.argwhere(self.cpdag).tolist()
             ],
+            "sortability": dict(self.sortability),
             "removed_to_break_cycles": [[self.names[i], self.names[j]] for i, j in self.removed],
             "warnings": list(self.warnings),
             "rounds": self.rounds,

@@ -61,6 +61,16 @@ def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def number_or_auto(text: str) -> float | str:
+    """An option that may be left to the method."""
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number nor 'auto'") from None
+
+
 def print_json(value: Any) -> None:
     """One line, in which JSON's missing numbers are null."""
     print(json.dumps(plain(value), allow_nan=False))

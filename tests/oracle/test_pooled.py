@@ -222,7 +222,7 @@ def test_learn_warns_of_a_run_that_stops_early(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(presets, "PathSchedule", hasty)
     with pytest.warns(dagora.ConvergenceWarning, match="no consensus"):
         result = dagora.learn(small_sites())
-    assert len(result.warnings) == 1
+    assert sum("no consensus" in text for text in result.warnings) == 1
 
 
 class Spoilt(Plain):

@@ -71,7 +71,8 @@ def test_learn_evaluate_round_trip(data: Path, tmp_path: Path) -> None:
     sites = sorted(data.glob("site-*.csv"))
     done = dagora("learn", *sites, "--out", tmp_path / "result", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr == ""
+    assert done.stderr.startswith("dagora: warning: directions follow the columns' variances")  # simulated: they do
+    assert done.stderr.count("\n") == 1
     assert "weight" in done.stdout
     assert sorted(path.name for path in (tmp_path / "result").iterdir()) == ["edges.csv", "result.json", "weights.csv"]
     weights = read_graph(tmp_path / "result" / "weights.csv")

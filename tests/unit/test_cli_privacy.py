@@ -10,6 +10,7 @@ import pytest
 import dagora
 from dagora.aggregation.ledger import Sent, read
 from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceState
+from dagora.data.moments import Moments
 from dagora.federated.policy import Policy, PolicyError
 from dagora.learners.base import Learned
 from tests.helpers import small_sites
@@ -266,5 +267,6 @@ def test_columns_that_noise_cannot_centre_are_named() -> None:
 def test_a_warning_tells_of_too_much_noise(worth: int, warns: bool) -> None:
     found = Learned(np.zeros((2, 2)), np.zeros((2, 2), dtype=bool))
     server = PrivateCovarianceServer(("a", "b"), lambda moments: found, noise=1.0)
-    estimate = server.estimate(PrivateCovarianceState(worth=worth, learned=found))
+    moments = Moments(worth, np.zeros(2), np.eye(2))
+    estimate = server.estimate(PrivateCovarianceState(worth=worth, moments=moments, learned=found))
     assert any("worth 99 rows, too few for 2 columns" in text for text in estimate.warnings) == warns

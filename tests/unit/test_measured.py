@@ -12,6 +12,7 @@ from dagora.algorithms.measured import MeasuredServer, MeasuredSite
 from dagora.algorithms.network_schedule import NetworkPlan, NetworkSchedule, PaperNetworkSchedule
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.federated.protocol import Estimate
 from dagora.models.network import Architecture
 from tests.refits import ALIKE, LAM, RIDGE, ROWS, SITES, D, N, added, sample, unread
 
@@ -125,8 +126,8 @@ class ChangingSchedule:
     def progress(self, plan: ChangingPlan) -> Mapping[str, float]:
         return {}
 
-    def warnings(self, plan: ChangingPlan) -> tuple[str, ...]:
-        return ()
+    def concluded(self, plan: ChangingPlan, estimate: Estimate) -> Estimate:
+        return estimate
 
 
 def test_a_new_metric_does_not_move_a_consensus_that_has_been_reached() -> None:

@@ -10,7 +10,8 @@ import pytest
 import dagora
 from dagora.aggregation.plain import Plain
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
-from dagora.algorithms.schedules import PathPlan, PathSchedule, implied_covariance
+from dagora.algorithms.implied import implied_covariance
+from dagora.algorithms.schedules import PathPlan, PathSchedule
 from dagora.arrays import BoolArray, FloatArray
 from dagora.data.moments import Moments
 from dagora.federated.run import run

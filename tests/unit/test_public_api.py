@@ -11,6 +11,7 @@ PUBLIC = {
     "MessageError",
     "NumericalError",
     "Result",
+    "ScaleWarning",
     "Truth",
     "__version__",
     "evaluate",

@@ -9,7 +9,8 @@ is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalti
 
     setup   the sites' row counts are added up (`count`); where data is centred by the global mean, so are the sums
             of x and then the squares about the mean (`spread`), which give each variable's scale, the metric; and the
-            products of those variables that are only inputs (the past of a time series), if an order is sought
+            products of those variables that are only inputs (the past of a time series), if an order is sought.
+            Where columns are to be standardised, the roots of these squares are sent back as the columns' units
     rounds  1. server sends W                                                              Algorithm 1, line 5
             2. site: u_k <- B_k + u_k - W, rescaled if rho changed         (Eqs. 7, 9)                  line 7
             3. site: B_k <- prox of its loss at W - u_k                    (Eq. 4, closed form: Eq. 10) line 2
@@ -81,8 +82,8 @@ class Schedule(Protocol[AnyPlan]):
     def progress(self, plan: AnyPlan) -> Mapping[str, float]:
         """Figures for the history."""
 
-    def warnings(self, plan: AnyPlan) -> tuple[str, ...]:
-        """What the user should know of how the run ended."""
+    def concluded(self, plan: AnyPlan, estimate: Estimate) -> Estimate:
+        """What was read off the last W, with all that the schedule knows besides, such as how the run ended."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Consensus:
     by_rows: bool  # w_k = n_k / n; otherwise 1 / K
     memory: int  # positions that sites remember for mixing; 1 for none
     inputs: int = 0  # the last so many variables are inputs whose covariance the schedule needs
+    standardize: bool = False  # in units of the standard deviations over all sites (with `global_mean`)
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,14 @@ class AdmmSite(Generic[Problem]):
         fits = centre is None or centre.shape == state.data.mean.shape
         if not (fits and rows >= state.data.n and sites >= 1.0 and bool((metric > 0.0).all())):
             raise MessageError("message refused: no run that this site is part of has such rows, sites, mean or metric")
-        weight = state.data.n / rows if self.consensus.by_rows else 1.0 / sites
-        problem = self.model.prepare(state.data, rows, centre, weight, metric)
+        data = state.data
+        if self.consensus.standardize:
+            scale = array(message, "scale")
+            if centre is None or scale.shape != centre.shape or not bool((scale > 0.0).all()):
+                raise MessageError("message refused: its scale is not one of these variables")
+            data, centre = data.scaled(centre, scale), np.zeros_like(scale)
+        weight = data.n / rows if self.consensus.by_rows else 1.0 / sites
+        problem = self.model.prepare(data, rows, centre, weight, metric)
         return replace(state, weight=weight, metric=metric, problem=problem)
 
     def _round(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
@@ -196,6 +204,7 @@ class ServerState(Generic[AnyPlan]):
     mean: FloatArray | None = None
     variances: FloatArray | None = None  # of the variables; 1 where the sites have no mean in common
     metric: FloatArray | None = None
+    scale: FloatArray | None = None  # the units in which the sites' columns are, where they are standardised
     residual: float = np.inf
     renewed: bool = False  # whether the sites have yet to be told the metric (measured.py)
 
@@ -234,7 +243,8 @@ class AdmmServer(Generic[AnyPlan]):
         }
         if len(state.totals) > 0:
             return message
-        return {**message, **mean, "metric": state.metric, "rows": state.rows, "sites": state.sites}
+        units: dict[str, Value] = {} if state.scale is None else {"scale": state.scale}
+        return {**message, **mean, **units, "metric": state.metric, "rows": state.rows, "sites": state.sites}
 
     def global_update(self, state: ServerState[AnyPlan], total: Total) -> ServerState[AnyPlan]:
         """Take in the total of the current phase."""
@@ -250,9 +260,13 @@ class AdmmServer(Generic[AnyPlan]):
                 variances = total["squares"] / state.rows
                 if not (variances > 0.0).all():
                     raise NumericalError("a variable does not vary over the sites; remove it")
+                scale = np.sqrt(variances) if self.consensus.standardize else np.ones_like(variances)
                 if inputs := self.consensus.inputs:
-                    products = unfolded(total["inputs"], inputs) / state.rows
+                    units = np.outer(scale[-inputs:], scale[-inputs:])
+                    products = unfolded(total["inputs"], inputs) / state.rows / units
                     state = replace(state, plan=self.schedule.with_inputs(state.plan, products))
+                if self.consensus.standardize:
+                    state, variances = replace(state, scale=scale), np.ones_like(variances)
                 return replace(state, phase="consensus", variances=variances, metric=variances)
         return self._round(state, total)
 
@@ -291,7 +305,14 @@ class AdmmServer(Generic[AnyPlan]):
 
     def estimate(self, state: ServerState[AnyPlan]) -> Estimate:
         """What the consensus W says."""
-        return replace(self.read(state.W), warnings=self.schedule.warnings(state.plan))
+        found = self.schedule.concluded(state.plan, self.read(state.W))
+        if state.scale is None:
+            return found
+        if found.covariance is not None:
+            found = replace(found, covariance=found.covariance * np.outer(state.scale, state.scale))
+        if found.cpdag is None:
+            return found  # its weights have a threshold, which is in standard deviations, too
+        return replace(found, weights=found.weights * state.scale / state.scale[:, None])
 
 
 def _bordered(gram: FloatArray, products: FloatArray) -> FloatArray:

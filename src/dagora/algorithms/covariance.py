@@ -86,8 +86,16 @@ class CovarianceServer:
         """As the learner says."""
         assert state.learned is not None
         found = state.learned
+        assert state.moments is not None
         return Estimate(
-            found.weights, found.edges, found.weights, found.warnings, cpdag=found.cpdag, moments=state.moments
+            found.weights,
+            found.edges,
+            found.weights,
+            found.warnings,
+            cpdag=found.cpdag,
+            moments=state.moments,
+            covariance=state.moments.covariance,
+            chosen=found.chosen,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from dagora.acyclicity import log_determinant
 from dagora.algorithms.schedules import PaperPlan, PaperSchedule
 from dagora.arrays import FloatArray
+from dagora.federated.protocol import Estimate
 from dagora.models.network import Architecture
 from dagora.solvers.network_step import network_step, paper_network_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
@@ -131,9 +132,9 @@ class NetworkSchedule:
         share = min(plan.all_rounds / most, 0.99)
         return {"h": plan.h, "stage": plan.stage, "moved": plan.moved, "done": 1.0 if plan.done else share}
 
-    def warnings(self, plan: NetworkPlan) -> tuple[str, ...]:
+    def concluded(self, plan: NetworkPlan, estimate: Estimate) -> Estimate:
         """The sites need not agree yet."""
-        return ()
+        return estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +145,12 @@ class PaperNetworkSchedule(PaperSchedule):
     lam: float = 1e-3
     rho1: float = 0.1
     rho2: float = 0.1
+
+    def judge(
+        self, plan: PaperPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
+    ) -> PaperPlan:
+        """The loss of networks is not quadratic, so that its value does not follow from its gradient."""
+        return plan
 
     def minimum(self, plan: PaperPlan, W: FloatArray, Z: FloatArray) -> tuple[FloatArray, float]:
         """Eq. 5 for networks."""

@@ -11,6 +11,7 @@ import numpy as np
 from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alone
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
+from dagora.algorithms.likelihood_schedule import LikelihoodSchedule
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.parameters import with_parameters
 from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
@@ -32,7 +33,8 @@ METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
 DEFAULT_LEARNER = "boss"  # of method "covariance": the best in any units (docs/learners.md)
-ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True}  # lam as in NOTEARS' public code
+ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True, "score": "least-squares", "standardize": False}
+ADMM_LIKELIHOOD = {"penalty": 2.0, "score": "likelihood"}  # the order search's own price
 ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
 ADDITIVE_DEFAULTS = {"penalty": 1.0, "score": "similar"}
 ADDITIVE_METHODS = ("covariance", "voting", "pooled")
@@ -47,6 +49,8 @@ LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (do
 MOST_UNITS = 1000  # of a layer: a larger number is a slip
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 
+AUTO = "auto"  # lam and threshold: chosen by the data (solvers/selection.py)
+_CHOSEN = ("lam", "threshold")
 _NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold", "ridge")
 
 
@@ -58,8 +62,8 @@ class Options:
     method: str = "admm"
     preset: str = "default"
     learner: str | None = None
-    lam: float | None = None
-    threshold: float | None = None
+    lam: float | str | None = None  # or "auto"
+    threshold: float | str | None = None  # or "auto"
     score: str | None = None
     penalty: float | None = None
     alpha: float | None = None
@@ -73,6 +77,7 @@ class Options:
     seed: int | None = None
     device: str | None = None
     refit: bool | None = None
+    standardize: bool | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -88,6 +93,7 @@ class Options:
         for name, value in asdict(self).items():
             if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
                 raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
+        self._check_auto()
         _check_values(self.effective, tuple(additive.SCORES) if self.additive else SCORES)
 
     @property
@@ -156,18 +162,44 @@ class Options:
         if not self.dynamic:
             # Where the server has the moments of all rows, parameters cost nothing; else they cost a round.
             return self._linear_defaults() | {"refit": self.method in ("covariance", "pooled")}
-        within = {name: value for name, value in self._linear_defaults().items() if name != "intercept"}
+        within = {name: value for name, value in self._linear_defaults().items() if name not in ("intercept", "score")}
         return within | {"lags": 1} | ({} if self.lags == 0 else LAG_DEFAULTS)
 
     def _linear_defaults(self) -> dict[str, Any]:
         if self.method == "admm":
-            return dict(ADMM_PAPER if self.preset == "paper" else ADMM_DEFAULTS)
+            return dict(ADMM_PAPER if self.preset == "paper" else self._admm_defaults())
         defaults = dict(LEARNERS[self.chosen_learner].defaults)
         if self.chosen_learner == "golem" and self.score == "likelihood":
             defaults["lam"] = UNEQUAL_LAM
         if self.published:
+            del defaults["standardize"]  # as published
             defaults["polish"] = False
         return defaults
+
+    def _admm_defaults(self) -> Mapping[str, Any]:
+        return ADMM_LIKELIHOOD if self.score == "likelihood" and not self.dynamic else ADMM_DEFAULTS
+
+    @property
+    def unequal(self) -> bool:
+        """Whether ADMM maximises the likelihood for noise of any variances, and so finds a class."""
+        return self.method == "admm" and self.effective.get("score") == "likelihood"
+
+    @property
+    def in_units(self) -> bool:
+        """Whether the directions rest on the units of the columns."""
+        chosen = self.effective
+        return "lam" in chosen and not self.networks and not chosen.get("standardize", False)
+
+    def _check_auto(self) -> None:
+        for name in ("lam", "threshold"):
+            if self.effective.get(name) != AUTO:
+                continue
+            if self.dynamic or self.networks or self.preset == "paper":
+                raise InputError(f"{name}: 'auto' is for model 'linear' and preset 'default'; give a number")
+            if self.method == "average" and name == "threshold":
+                raise InputError("threshold: 'auto' needs totals that method 'average' does not have; give a number")
+            if self.method == "admm" and not self.effective["polish"]:
+                raise InputError(f"{name}: 'auto' needs the polish of method 'admm'; leave polish on, or give a number")
 
     def _check_combination(self) -> None:
         if self.method == "admm" and self.learner is not None:
@@ -219,7 +251,7 @@ def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]
     if options.networks:
         return _networks(options, names)
     if options.method == "admm":
-        return _admm(options, len(names) // (options.past + 1))
+        return _likelihood(options, names) if options.unequal else _admm(options, len(names) // (options.past + 1))
     entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
@@ -229,9 +261,10 @@ def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]
 
 
 def _threshold(options: Options, d: int) -> float | FloatArray:
-    """For all weights, or a column for those of the same time and those of the past."""
+    """For all weights, or a column for those of the same time and those of the past; 0 where it is yet to be chosen."""
     chosen = options.effective
-    return by_part(d, options.past, float(chosen.get("threshold", 0.0)), float(chosen.get("lag_threshold", 0.0)))
+    within = 0.0 if chosen.get("threshold") == AUTO else float(chosen.get("threshold", 0.0))
+    return by_part(d, options.past, within, float(chosen.get("lag_threshold", 0.0)))
 
 
 def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
@@ -259,6 +292,7 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
 
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     heeded = {name: value for name, value in options.effective.items() if name != "refit"}
+    heeded |= {name: None for name, value in heeded.items() if value == AUTO}
     chosen = LearnerOptions(**heeded, published=options.published)
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
@@ -274,11 +308,21 @@ def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
         schedule: Any = PaperSchedule(lam=chosen["lam"], lag_lam=chosen["lag_lam"] if lags else None)
     else:
         inputs = lags * d if chosen["polish"] else 0
-        consensus = Consensus(global_mean=True, by_rows=True, memory=5, inputs=inputs)
-        schedule = PathSchedule(chosen["lam"], chosen.get("lag_lam", 0.0), polish=chosen["polish"])
+        consensus = Consensus(True, True, 5, inputs, chosen["standardize"])
+        lam, threshold = (None if chosen[name] == AUTO else chosen[name] for name in ("lam", "threshold"))
+        schedule = PathSchedule(lam, chosen.get("lag_lam", 0.0), threshold, polish=chosen["polish"])
     read = partial(read_weights, d=d * (lags + 1), threshold=_threshold(options, d))
     server = AdmmServer(d * (lags + 1), np.zeros(model.shape(d)), consensus, schedule, read)
     return Algorithm(AdmmSite(model, consensus), server)
+
+
+def _likelihood(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, Any]:
+    d, search = len(names), LearnerOptions(penalty=options.effective["penalty"])
+    consensus = Consensus(True, True, 5, standardize=True)
+    schedule = LikelihoodSchedule(with_names(LEARNERS[DEFAULT_LEARNER].learner, search, names))
+    read = partial(read_weights, d=d, threshold=0.0)
+    server = AdmmServer(d, np.zeros((d, d)), consensus, schedule, read)
+    return Algorithm(AdmmSite(LinearModel(), consensus), server)
 
 
 def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -288,9 +332,11 @@ def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
     for name, value in options.items():
+        if name in _CHOSEN and value == AUTO:
+            continue
         if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, Real)):
-            raise InputError(f"{name}: must be a number")
-        if name in ("polish", "intercept", "refit") and not isinstance(value, bool):
+            raise InputError(f"{name}: must be a number{' or auto' if name in _CHOSEN else ''}")
+        if name in ("polish", "intercept", "refit", "standardize") and not isinstance(value, bool):
             raise InputError(f"{name}: must be True or False")
         if name == "hidden" and not _widths(value):
             raise InputError(

@@ -189,7 +189,18 @@ class PrivateCovarianceServer:
                 f"the noisy totals are worth {state.worth} rows, too few for {self.d} columns: another run may give "
                 "another graph; raise epsilon, add rows or leave out columns",
             )
-        return Estimate(found.weights, found.edges, found.weights, warnings, worth, found.cpdag, moments=state.moments)
+        assert state.moments is not None
+        return Estimate(
+            found.weights,
+            found.edges,
+            found.weights,
+            warnings,
+            worth,
+            found.cpdag,
+            moments=state.moments,
+            covariance=state.moments.covariance,
+            chosen=found.chosen,
+        )
 
     def _share(self, state: PrivateCovarianceState) -> float:
         if state.ranges is None:

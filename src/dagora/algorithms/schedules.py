@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from dagora.acyclicity import log_determinant, trace_exponential
+from dagora.algorithms.implied import implied_covariance, implied_loss
 from dagora.arrays import BoolArray, FloatArray
+from dagora.federated.protocol import Estimate
 from dagora.graphs import order_of
 from dagora.solvers.global_step import ordered_step, paper_step, path_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
 from dagora.solvers.polish import polish
-from dagora.solvers.proximal import soft_threshold
+from dagora.solvers.proximal import l1, soft_threshold
+from dagora.solvers.selection import choose, first_lam
+
+_CANCELS = 1e9  # rho with which W - Z, the gradient over rho, is not much more than rounding
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class PaperPlan:
     rho2: float
     round: int = 0
     h: float = np.inf
+    objective: float = np.nan  # the sites' loss, and the l1 penalty
     done: bool = False
     trusted: int = 0
 
@@ -69,7 +76,12 @@ class PaperSchedule:
         residual: float,
     ) -> PaperPlan:
         """The paper does not wait for consensus."""
-        return plan
+        d = W.shape[1]
+        if plan.rho > _CANCELS:
+            return replace(plan, objective=np.nan)
+        # Its sites do not bar self-loops, so that the whole gradient S (B - E) is known.
+        loss = 0.5 * float(((B - np.eye(*W.shape)) * plan.rho * (W - Z)).sum())
+        return replace(plan, objective=loss + l1(B[:d], self.lam) + l1(B[d:], self.lag_lam or 0.0))
 
     def w_step(self, plan: PaperPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PaperPlan]:
         """Eq. 5, then alpha <- alpha + rho1 h(W), rho1 <- gamma1 rho1, rho2 <- gamma2 rho2."""
@@ -98,11 +110,13 @@ class PaperSchedule:
     def progress(self, plan: PaperPlan) -> Mapping[str, float]:
         """h and the two penalties."""
         done = plan.round / self.rounds
-        return {"h": plan.h, "rho1": plan.rho1, "rho2": plan.rho2, "alpha": plan.alpha, "done": done}
+        penalties = {"rho1": plan.rho1, "rho2": plan.rho2, "alpha": plan.alpha}
+        return {**_known(plan.objective), "h": plan.h, **penalties, "done": done}
 
-    def warnings(self, plan: PaperPlan) -> tuple[str, ...]:
+    def concluded(self, plan: PaperPlan, estimate: Estimate) -> Estimate:
         """h should be small by the end."""
-        return () if plan.h < 1e-6 else (f"h(W) is still {plan.h:.1e}: W is not close to a DAG",)
+        told = () if plan.h < 1e-6 else (f"h(W) is still {plan.h:.1e}: W is not close to a DAG",)
+        return replace(estimate, warnings=told)
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,11 @@ class PathPlan:
     allowed: BoolArray | None = None
     polishes: int = 0
     answer: FloatArray | None = None  # of the last polish
+    covariance: FloatArray | None = None  # of all rows, as the last polish knew it
+    rows: float = 0.0
+    lam: float | None = None  # once it is chosen, where the choice is ours
+    threshold: float | None = None  # likewise
+    objective: float = np.nan  # the sites' loss, and the l1 penalty
     inputs: FloatArray | None = None  # covariance of the past, where W has rows for it
     done: bool = False
     converged: bool = False
@@ -136,12 +155,16 @@ class PathSchedule:
        (`implied_covariance`).  The server reverses the edges that it finds reversed (solvers/polish.py), and rounds
        go on in the new order, until nothing is left to reverse.
 
+    4. A lam or threshold left open is chosen when nothing is left to reverse (solvers/selection.py), from the same
+       covariance; rounds then go on to the minimum for that lam.
+
     rho is in units of the variables' variances, and the penalties' strength does not depend on the number of sites.
     Rows of W below the first d are weights of the past, at a price of their own: h and the order do not concern them.
     """
 
-    lam: float = 0.1
+    lam: float | None = 0.1  # None: chosen on the way
     lag_lam: float = 0.1
+    threshold: float | None = 0.3  # what choices are judged by; None: chosen, too
     first_rounds: int = 12
     stage_rounds: int = 8
     final_rounds: int = 80
@@ -152,7 +175,7 @@ class PathSchedule:
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
-        return PathPlan(max(1.0, (d * sites / rows) ** 0.3))
+        return PathPlan(max(1.0, (d * sites / rows) ** 0.3), rows=rows)
 
     def with_inputs(self, plan: PathPlan, covariance: FloatArray) -> PathPlan:
         """Keep the covariance of the past for the polish."""
@@ -170,6 +193,7 @@ class PathSchedule:
             distance=residual,
             lowest=min(residual, plan.lowest),
             trusted=1 if stumbled else plan.trusted + 1,
+            objective=self._objective(plan, W, B, Z, metric),
         )
         # A first look at reversals needs no more than the stages' tolerance.
         first_look = self.polish and plan.polishes == 0
@@ -195,26 +219,46 @@ class PathSchedule:
     ) -> PathPlan:
         S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
         d = W.shape[1]
-        found = polish(S, W, allowed, np.repeat([self.lam, self.lag_lam], [d, len(W) - d]))
+        lam = self._lam(plan, metric)
+        found = polish(S, W, allowed, np.repeat([lam, self.lag_lam], [d, len(W) - d]))
         plan = replace(plan, polishes=plan.polishes + 1)
         if found.reversals > 0 and plan.polishes <= self.most_polishes:
             return replace(plan, allowed=found.allowed, rounds=0, lowest=np.inf, trusted=0)
         close = plan.distance <= self.final_tolerance
-        return replace(plan, done=close or plan.rounds >= self.final_rounds, converged=close, answer=found.W)
+        done = close or plan.rounds >= self.final_rounds
+        if not done or None not in (self.lam, self.threshold):
+            return replace(plan, done=done, converged=close, answer=found.W, covariance=S)
+        choosing = self.lam is None and plan.lam is None
+        best = choose(S, plan.rows, found.W, lam, partial(_in_best_order, S) if choosing else None, self.threshold)
+        plan = replace(plan, lam=best.lam, threshold=best.threshold, answer=best.W, covariance=S)
+        if best.lam == lam:
+            return replace(plan, done=True, converged=close)
+        # Another lam is another problem: the sites have yet to agree on its answer.
+        return replace(plan, allowed=order_of(best.W), rounds=0, lowest=np.inf, trusted=0)
+
+    def _lam(self, plan: PathPlan, metric: FloatArray) -> float:
+        if self.lam is not None:
+            return self.lam
+        return first_lam(metric) if plan.lam is None else plan.lam
+
+    def _objective(self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray) -> float:
+        d = W.shape[1]
+        loss = implied_loss(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
+        return loss + l1(B[:d], self._lam(plan, metric)) + l1(B[d:], self.lag_lam)
 
     def w_step(self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PathPlan]:
         """Solve the stage's problem, as exactly as the consensus so far deserves."""
         if plan.done and plan.answer is not None:
             return plan.answer, plan
         c = plan.rho * np.broadcast_to(metric[:, None], W.shape)
-        d = W.shape[1]
+        d, lam = W.shape[1], self._lam(plan, metric)
         before = soft_threshold(Z[d:], self.lag_lam / c[d:])
         W, Z, c, variances = W[:d], Z[:d], c[:d], metric[:d]
         if plan.allowed is not None:
-            within = ordered_step(Z, c, self.lam, plan.allowed)
+            within = ordered_step(Z, c, lam, plan.allowed)
             return np.concatenate([within, before]), replace(plan, h=0.0)
         effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
-        within = path_step(W, Z, c, self.lam, path_penalty(plan.stage, variances), effort).W
+        within = path_step(W, Z, c, lam, path_penalty(plan.stage, variances), effort).W
         return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:
@@ -226,36 +270,32 @@ class PathSchedule:
     def progress(self, plan: PathPlan) -> Mapping[str, float]:
         """h and the stage; a share of the work done that can only be guessed."""
         share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (STAGES + 3)
-        return {"h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
+        return {**_known(plan.objective), "h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
 
-    def warnings(self, plan: PathPlan) -> tuple[str, ...]:
-        """Consensus should have been reached."""
-        if plan.converged:
-            return ()
-        return (
-            f"no consensus to {self.final_tolerance:.0e} within {plan.all_rounds} rounds (residual "
-            f"{plan.distance:.1e}): sites may differ strongly, or columns be nearly collinear",
-        )
+    def concluded(self, plan: PathPlan, estimate: Estimate) -> Estimate:
+        """Consensus should have been reached; what was chosen holds; and the covariance is known after a polish."""
+        told = () if plan.converged else (no_consensus(self.final_tolerance, plan.all_rounds, plan.distance),)
+        chosen = {}
+        if self.lam is None and plan.lam is not None:
+            chosen["lam"] = plan.lam
+        if self.threshold is None and plan.threshold is not None:
+            chosen["threshold"] = plan.threshold
+            estimate = replace(estimate, edges=np.abs(estimate.weights) > plan.threshold)
+        return replace(estimate, warnings=told, covariance=plan.covariance, chosen=chosen)
 
 
-def implied_covariance(
-    B: FloatArray, gradient: FloatArray, variances: FloatArray, inputs: FloatArray | None = None
-) -> FloatArray:
-    """The covariance S whose least squares has this gradient S (B - I) off the diagonal, and these variances.
+def _known(objective: float) -> dict[str, float]:
+    return {} if np.isnan(objective) else {"objective": objective}
 
-    The gradient's diagonal is unknown, for the sites keep diag(B_k) = 0 whatever the loss says; the variances,
-    a total of the setup, stand in for it.  Where B has rows A of the past below its first d, W, their covariance
-    (`inputs`) has to be known, too.  Then the lower rows of the gradient, C (W - I) + inputs A, give the cross
-    covariance C, and the upper ones less C' A are those of the problem without a past.
-    """
-    d = B.shape[1]
-    M = np.linalg.inv(B[:d] - np.eye(d))
-    past = np.zeros((0, 0)) if inputs is None else inputs
-    cross = (gradient[d:] - past @ B[d:]) @ M
-    upper = gradient[:d] - cross.T @ B[d:]
-    known = upper - np.diag(np.diag(upper))
-    missing = (variances[:d] - (known * M.T).sum(axis=1)) / np.diag(M)
-    S = np.block([[(known + np.diag(missing)) @ M, cross.T], [cross, past]])
-    eigenvalues, Q = np.linalg.eigh((S + S.T) / 2.0)
-    positive: FloatArray = (Q * np.maximum(eigenvalues, 1e-6 * eigenvalues[-1])) @ Q.T
-    return positive
+
+def no_consensus(tolerance: float, rounds: int, distance: float) -> str:
+    """A warning."""
+    return (
+        f"no consensus to {tolerance:.0e} within {rounds} rounds (residual {distance:.1e}): sites may differ "
+        "strongly, or columns be nearly collinear"
+    )
+
+
+def _in_best_order(S: FloatArray, W: FloatArray, lam: float) -> FloatArray:
+    """The answer for another lam, from that for one near it."""
+    return polish(S, W, order_of(W), lam).W

@@ -55,6 +55,10 @@ class Moments:
         shift = self.mean - centre
         return self.scatter + self.n * np.outer(shift, shift)
 
+    def scaled(self, centre: FloatArray, scale: FloatArray) -> "Moments":
+        """Moments of (x - centre) / scale."""
+        return Moments(self.n, (self.mean - centre) / scale, self.scatter / scale[:, None] / scale)
+
     @property
     def total(self) -> FloatArray:
         """Sum of the rows."""

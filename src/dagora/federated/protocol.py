@@ -56,6 +56,8 @@ class Estimate:
     cpdag: IntArray | None = None  # the equivalence class, where directions were not all identified
     functions: Functions | None = None  # what each variable is of its parents, where a nonlinear model fitted that
     moments: Moments | None = None  # of all rows, where the server knows them at least within families
+    covariance: FloatArray | None = None  # of all rows, as far as totals tell it; NaN where they do not
+    chosen: Mapping[str, float] = field(default_factory=dict)  # options that were left to the method ("auto")
 
 
 class SitePart(Protocol[Data_contra, SiteState]):

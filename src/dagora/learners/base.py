@@ -6,8 +6,8 @@ One file a learner.  What they share is here and in bic.py: correlations that ar
 least-squares fit of a graph that has been found.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
@@ -25,13 +25,14 @@ _INVOLVED = 1e-4  # a smaller coefficient, on standardised variables, is roundin
 class LearnerOptions:
     """What learners can be told; each file says which of these it heeds."""
 
-    lam: float = 0.1  # weight of the l1 penalty
-    threshold: float = 0.3  # an edge needs a larger |weight|
+    lam: float | None = 0.1  # weight of the l1 penalty; None to choose it (solvers/selection.py)
+    threshold: float | None = 0.3  # an edge needs a larger |weight|; None to choose it
     penalty: float = 1.0  # price of an edge, in multiples of the BIC's log(n) / 2
     alpha: float = 0.05  # level of independence tests
     score: str = "least-squares"
     published: bool = False  # the published solver instead of the best known one
     polish: bool = True
+    standardize: bool = False  # in units of the columns' standard deviations
     lags: int = 0  # the last d x lags variables are the past of the first d, at lag 1, 2, ... (models/dynamic.py)
     lag_lam: float = 0.1  # lam and threshold of effects of the past
     lag_threshold: float = 0.3
@@ -46,6 +47,7 @@ class Learned:
     cpdag: IntArray | None = None  # 1 for an arrow i -> j, -1 once (i < j) for an undirected edge
     warnings: tuple[str, ...] = ()
     coefficients: FloatArray | None = None  # of functions (models/additive.py), a column a variable
+    chosen: Mapping[str, float] = field(default_factory=dict)  # lam and threshold, where they were left to the learner
 
 
 Learner = Callable[[Moments, LearnerOptions], Learned]
@@ -75,6 +77,16 @@ def correlations(moments: Moments) -> FloatArray:
     if moments.n > len(R) and (columns := _dependent_columns(R)):
         raise CollinearError(columns)
     return R
+
+
+def in_units(moments: Moments, options: LearnerOptions) -> FloatArray:
+    """The covariance that a learner with units works on: of the columns as they are, or standardised."""
+    S = moments.covariance
+    if not options.standardize:
+        return S
+    scale = np.sqrt(np.where(np.diag(S) > 0.0, np.diag(S), 1.0))
+    standardised: FloatArray = S / scale[:, None] / scale
+    return standardised
 
 
 def most_parents(n: int, d: int) -> int:

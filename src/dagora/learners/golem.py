@@ -9,7 +9,7 @@ As its authors do, it works on the data in their own units: the likelihood of GO
 h and the threshold have, and GOLEM-EV's equal variances are a statement about units.
 With no more rows than variables, or with collinear columns, the likelihoods are unbounded (with cycles, W can leave no
 residuals): refused.
-Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold` and `score`.
+Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold`, `score` and `standardize`.
 """
 
 import numpy as np
@@ -20,7 +20,8 @@ from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.graphs import break_cycles, threshold
-from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations
+from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations, in_units
+from dagora.solvers.selection import Choice, choose
 
 EQUAL_LAM = 2e-2
 UNEQUAL_LAM = 2e-3
@@ -32,17 +33,37 @@ _RENEWALS = 10
 
 def golem(moments: Moments, options: LearnerOptions) -> Learned:
     """Minimise, drop weights up to the threshold, then the weakest edges on cycles."""
-    S = moments.covariance
+    S = in_units(moments, options)
     equal = options.score == "least-squares"
     _refuse_unbounded(moments)
     W = np.zeros(S.shape)
     varies = np.diag(S) > 0.0  # a column that is constant here has no edges
     inner = np.ix_(varies, varies)
-    converged = True
+    first = options.lam if options.lam is not None else EQUAL_LAM if equal else UNEQUAL_LAM
+    converged, tau, chosen = True, options.threshold or 0.0, {}
     if varies.sum() > 1:
-        W[inner], converged = minimum(S[inner], options.lam, equal)
-    edges = break_cycles(threshold(W, options.threshold), W)[0] != 0
-    return Learned(W, edges, warnings=() if converged else ("GOLEM stopped before its tolerance was met",))
+        W[inner], converged = minimum(S[inner], first, equal)
+        if options.lam is None or options.threshold is None:
+            best = _chosen(S[inner], moments.n, W[inner], first, options, equal)
+            W[inner], tau = best.W, best.threshold
+            chosen = {} if options.lam is not None else {"lam": best.lam}
+            chosen |= {} if options.threshold is not None else {"threshold": tau}
+    edges = break_cycles(threshold(W, tau), W)[0] != 0
+    told = () if converged else ("GOLEM stopped before its tolerance was met",)
+    return Learned(W, edges, warnings=told, chosen=chosen)
+
+
+def _chosen(S: FloatArray, n: int, W: FloatArray, lam: float, options: LearnerOptions, equal: bool) -> Choice:
+    """lam, the threshold or both by score (solvers/selection.py); weakest edges on cycles are cut first."""
+
+    def solve(near: FloatArray, lam: float) -> FloatArray:
+        return _cut(_descend(S, near, lam, equal=equal)[0])
+
+    return choose(S, n, _cut(W), lam, solve if options.lam is None else None, options.threshold, equal)
+
+
+def _cut(W: FloatArray) -> FloatArray:
+    return np.where(break_cycles(W != 0.0, W)[0] != 0, W, 0.0)
 
 
 def minimum(S: FloatArray, lam: float, equal: bool) -> tuple[FloatArray, bool]:

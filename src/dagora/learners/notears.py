@@ -5,7 +5,7 @@
 `notears_published` is the method of Zheng et al. (2018): trace exponential, augmented Lagrangian, L-BFGS-B, l1 by
 splitting.  `notears_path` follows the log-determinant's path (solvers/path.py).  Either can end with a polish of the
 order (solvers/polish.py).  Collinear columns and few rows are no obstacle: the l1 penalty chooses among equal fits.
-Heeds `lam`, `threshold`, `published` and `polish`.
+Heeds `lam`, `threshold`, `published`, `polish` and `standardize`.
 
 With `lags` it is DYNOTEARS (Pamfil et al. 2020), from the covariance of (x_t, x_t-1, ...): W gets d rows a lag below
 its first d, at prices of their own (`lag_lam`, `lag_threshold`), and only the first d rows must be a DAG.
@@ -20,11 +20,12 @@ from dagora.acyclicity import trace_exponential, walk_weights
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.graphs import order_of
-from dagora.learners.base import Learned, LearnerOptions
+from dagora.learners.base import Learned, LearnerOptions, in_units
 from dagora.models.dynamic import by_part
 from dagora.solvers.path import path_ended, path_penalty
 from dagora.solvers.polish import polish
 from dagora.solvers.proximal import l1, minimise_l1
+from dagora.solvers.selection import choose, first_lam
 
 Price = float | FloatArray
 
@@ -43,7 +44,9 @@ _NOTHING = 1e-28  # a variance below this share of the largest is rounding
 
 def notears(moments: Moments, options: LearnerOptions) -> Learned:
     """Solve, and take the weights above the threshold for edges."""
-    S, d = moments.covariance, len(moments.mean) // (options.lags + 1)
+    S, d = in_units(moments, options), len(moments.mean) // (options.lags + 1)
+    if options.lam is None or options.threshold is None:
+        return _chosen(S, moments.n, options.lam, options.threshold, options.polish)
     lam = by_part(d, options.lags, options.lam, options.lag_lam)
     if options.published:
         found = notears_published(S, lam, d)
@@ -53,6 +56,27 @@ def notears(moments: Moments, options: LearnerOptions) -> Learned:
         found = notears_path(S, lam, d, search=options.polish)
     edges = np.abs(found.weights) > by_part(d, options.lags, options.threshold, options.lag_threshold)
     return Learned(found.weights, edges, warnings=found.warnings)
+
+
+def _chosen(S: FloatArray, n: int, lam: float | None, threshold: float | None, search: bool) -> Learned:
+    """The same with lam, the threshold or both chosen by score."""
+    varies = np.diag(S) > _NOTHING * np.diag(S).max()
+    if varies.sum() < 2:
+        return Learned(np.zeros_like(S), np.zeros(S.shape, dtype=bool))
+    within = np.ix_(varies, varies)
+    T = S[within]
+    first = lam if lam is not None else first_lam(np.diag(T))
+    found = notears_path(T, first, search=search)
+
+    def solve(near: FloatArray, lam: float) -> FloatArray:
+        return _polished(T, near, lam, search=search).weights
+
+    best = choose(T, n, found.weights, first, solve if lam is None else None, threshold)
+    W = np.zeros_like(S)
+    W[within] = best.W
+    known = {"lam": lam, "threshold": threshold}
+    chosen = {name: value for name, value in (("lam", best.lam), ("threshold", best.threshold)) if known[name] is None}
+    return Learned(W, np.abs(W) > best.threshold, warnings=found.warnings, chosen=chosen)
 
 
 def notears_published(

@@ -18,6 +18,7 @@ from dagora.learners.pc import pc
 Arguments = ParamSpec("Arguments")
 
 SCORES = ("least-squares", "likelihood")
+UNITS = {"standardize": False}  # heeded where units matter
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ LEARNERS = {
     "ges": Entry(ges, {"penalty": 1.0}, classes=True),
     "exact": Entry(exact, {"penalty": 1.0}, classes=True),
     "pc": Entry(pc, {"alpha": 0.05}, classes=True),
-    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True}, classes=False),
-    "golem": Entry(golem, {"lam": EQUAL_LAM, "threshold": 0.3, "score": "least-squares"}, classes=False),
+    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True, **UNITS}, classes=False),
+    "golem": Entry(golem, {"lam": EQUAL_LAM, "threshold": 0.3, "score": "least-squares", **UNITS}, classes=False),
 }
 
 
