@@ -14,6 +14,8 @@ NAMES = (
     "totals",
     "equal_variances",
     "stand_in",
+    "auto",
+    "scale_free",
     "score_search",
     "networks",
     "large",

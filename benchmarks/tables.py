@@ -12,7 +12,7 @@ import scipy
 from joblib import Parallel, delayed
 
 import dagora
-from dagora import ConvergenceWarning
+from dagora.errors import ResultWarning
 
 RESULTS = Path(__file__).parent / "results"
 first_seed = 0  # set by --first-seed
@@ -26,7 +26,7 @@ def over_seeds(job: Callable[..., Any], runs: int, jobs: int, *arguments: Any) -
 
 def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ResultWarning)
         return job(*arguments)
 
 

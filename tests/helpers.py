@@ -56,7 +56,7 @@ class Case:
     @property
     def classes(self) -> bool:
         """Whether an equivalence class is learned, of which `adjacency` is some DAG."""
-        return self.learner in CLASS_LEARNERS
+        return self.learner in CLASS_LEARNERS or (self.method, self.extra.get("score")) == ("admm", "likelihood")
 
     @property
     def networks(self) -> bool:
@@ -68,7 +68,8 @@ class Case:
         """What edges' weights are above."""
         if self.networks:
             return 0.5 if self.preset == "default" else 0.3
-        return 0.3 if self.model == "linear" and not self.classes else 0.0
+        chosen = self.extra.get("threshold") == "auto"
+        return 0.3 if self.model == "linear" and not self.classes and not chosen else 0.0
 
     @property
     def signed(self) -> bool:
@@ -167,10 +168,14 @@ CLASS_LEARNERS = ("boss", "ges", "exact", "pc")
 ALGORITHMS = {
     "admm": Case("admm", "default", 1e-6),
     "admm-unpolished": Case("admm", "default", 1e-3, {"polish": False}),
+    "admm-auto": Case("admm", "default", 1e-6, {"lam": "auto", "threshold": "auto"}),
+    "admm-standardized": Case("admm", "default", 1e-6, {"standardize": True}),
+    "admm-likelihood": Case("admm", "default", 1e-6, {"score": "likelihood"}),
     "admm-paper": Case("admm", "paper", 0.1),
     "admm-paper-intercept": Case("admm", "paper", 0.1, {"intercept": True}),
     "covariance": Case("covariance", "default", 1e-9),
     "covariance-paper": Case("covariance", "paper", 0.1),
+    "covariance-auto": Case("covariance", "default", 1e-9, {"learner": "notears", "lam": "auto", "threshold": "auto"}),
     "covariance-golem": Case("covariance", "default", 1e-4, {"learner": "golem"}),
     "covariance-golem-likelihood": Case("covariance", "default", 1e-2, {"learner": "golem", "score": "likelihood"}),
     "voting": Case("voting", "default", 1e-6),

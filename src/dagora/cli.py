@@ -46,7 +46,7 @@ from dagora.data.simulate import GRAPHS, NOISES, simulate
 from dagora.data.simulate import MODELS as SIMULATED_MODELS
 from dagora.data.simulation_files import write_simulation
 from dagora.demo import run_demo
-from dagora.errors import ConvergenceWarning, DagoraError, InputError, ScaleWarning
+from dagora.errors import DagoraError, InputError, ResultWarning
 from dagora.experiments.figures import FIGURES, QUICK_D, QUICK_RUNS, load_figure
 from dagora.files import check_folder
 from dagora.interchange.registry import read_estimate, read_graph
@@ -378,8 +378,7 @@ def main() -> None:
     """Run a command; bad input gives one line on stderr and exit code 2."""
     try:
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ConvergenceWarning)
-            warnings.simplefilter("always", ScaleWarning)
+            warnings.simplefilter("always", ResultWarning)
             code = app(standalone_mode=False)
         for warning in caught:
             print(f"dagora: warning: {warning.message}", file=sys.stderr)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagora.data.simulate import simulate
 from dagora.data.simulation_files import write_simulation
-from dagora.errors import ConvergenceWarning
+from dagora.errors import ResultWarning
 from dagora.federated.run import Watcher
 from dagora.learn import learn
 from dagora.metrics import evaluate
@@ -32,7 +32,7 @@ def run_demo(
     comparison: list[dict[str, Any]] = []
     for name, options in METHODS.items():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a row of the table, not a result to rely on
+            warnings.simplefilter("ignore", ResultWarning)  # a row of the table, not a result to rely on
             result = learn(rows, **options, watch=watch)  # type: ignore[arg-type]
         scores = evaluate(truth, result)
         comparison.append(

@@ -19,11 +19,15 @@ class NumericalError(DagoraError, ArithmeticError):
     """A computation that left the finite numbers: reported, never returned as a graph."""
 
 
-class ConvergenceWarning(UserWarning):
+class ResultWarning(UserWarning):
+    """What is to be known of a result; also in `Result.warnings`."""
+
+
+class ConvergenceWarning(ResultWarning):
     """A solver stopped before its own tolerance was met; the result says how far it came."""
 
 
-class ScaleWarning(UserWarning):
+class ScaleWarning(ResultWarning):
     """The directions of a result follow the columns' variances, hence their units, closely."""
 
 

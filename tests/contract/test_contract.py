@@ -91,7 +91,7 @@ def test_result_is_sound(algorithm: str, aggregation: str, transport: str) -> No
     np.testing.assert_array_equal(skeleton(result.cpdag), skeleton(result.adjacency))
     assert result.names == ("x1", "x2", "x3", "x4", "x5")
     assert list(result.site_rows.values()) == [83, 71, 97]
-    assert result.warnings == ()
+    assert not [text for text in result.warnings if "varsortability" not in text]  # simulated: variances do tell
 
 
 @COMBINATION

@@ -18,6 +18,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "totals": {"D": 5, "K": 3, "N": 60},
     "score_search": {"D": (5,), "N": 100, "K": 2},
     "equal_variances": {"D": (5,), "N": 60, "K": 2},
+    "auto": {"D": (5,), "K": (2,), "N": 60, "LAM": (0.1,)},
+    "scale_free": {"D": 5, "N": 100, "K": 2},
     "stand_in": {"CELLS": ((5, 64),)},
     "networks": {"NETWORKS": ("small",), "N": 200},
     "large": {"D": 10, "N": 100, "K": 2},

@@ -16,7 +16,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from dagora.errors import ConvergenceWarning, InputError
+from dagora.errors import InputError, ResultWarning
 from dagora.experiments.figures import Figure, Setting
 from dagora.experiments.methods import Method, find, load_methods
 from dagora.experiments.trial import Outcome, trials
@@ -113,7 +113,7 @@ def _run_job(data: str, methods: Mapping[str, Method], settings: list[Setting], 
                 continue
             start = time.perf_counter()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # a point among many, not a result to rely on
+                warnings.simplefilter("ignore", ResultWarning)  # a point among many, not a result to rely on
                 found = function(trial)
             outcome = found if isinstance(found, Outcome) else Outcome(found)
             seconds = time.perf_counter() - start if outcome.seconds is None else outcome.seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from dagora.errors import ConvergenceWarning, DagoraError, InputError
+from dagora.errors import DagoraError, InputError, ResultWarning
 from dagora.federated.message import Message, decode, encode
 from dagora.federated.run import Watcher
 from dagora.federation import results
@@ -81,7 +81,7 @@ class Client:
         if watch is not None and result.rounds > seen:  # rounds that went by between two looks
             watch(result.history[-1])
         for text in result.warnings:
-            warnings.warn(text, ConvergenceWarning, stacklevel=2)
+            warnings.warn(text, ResultWarning, stacklevel=2)
         return result
 
     def _ask(self, topic: str, message: Message) -> Message:

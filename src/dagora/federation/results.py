@@ -29,6 +29,7 @@ def to_bytes(result: Result) -> bytes:
         "warnings": result.warnings,
         "removed": [[int(i), int(j)] for i, j in result.removed],
         "sites": result.sites,
+        "sortability": dict(result.sortability),
     }
     arrays = {name: getattr(result, name) for name in (*_ARRAYS, *_OPTIONAL)}
     if result.network is not None:
@@ -73,5 +74,6 @@ def _read(message: Message) -> Result:
         warnings=tuple(about["warnings"]),
         removed=tuple((int(i), int(j)) for i, j in about["removed"]),
         sites=tuple(about["sites"]),
+        sortability={str(kind): float(value) for kind, value in about["sortability"].items()},
         network=GaussianNetwork(tuple(about["names"]), *fitted) if len(fitted) == len(_PARAMETERS) else None,
     )

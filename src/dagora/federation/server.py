@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import Any
 
 from dagora.aggregation.ledger import Ledger
-from dagora.errors import ConvergenceWarning, DagoraError, InputError, MissingSiteError
+from dagora.errors import DagoraError, InputError, MissingSiteError, ResultWarning
 from dagora.federated.message import Message, decode, encode
 from dagora.federated.run import Kept
 from dagora.federation import results
@@ -201,7 +201,7 @@ class Server:
             with closing(NvflareTransport(self._cell(), plan.sites, plan.deadline, stop)) as link:
                 stop()
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)  # they are in the result
+                    warnings.simplefilter("ignore", ResultWarning)  # they are in the result
                     result = coordinate(self._kit, folder.name, plan, folder, link, watch, kept)
             write_whole(folder / "result", results.to_bytes(result))
         except AbortedError:

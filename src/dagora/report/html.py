@@ -80,7 +80,7 @@ def contents(result: Result, title: str) -> dict[str, Any]:
         "sites": [{"name": site, "rows": result.site_rows.get(site)} for site in result.sites],
         "siteText": _site_text(result),
         "ledger": departures(result),
-        "settings": [[name, _shown(value)] for name, value in result.settings.items()],
+        "settings": [[name, _shown(value)] for name, value in {**result.settings, **_scale(result)}.items()],
     }
 
 
@@ -142,6 +142,12 @@ def _curves(result: Result) -> list[dict[str, Any]]:
             steep = bool(positive) and max(positive) > 100.0 * min(positive)
             curves.append({"title": title, "log": steep, "values": values})
     return curves
+
+
+def _scale(result: Result) -> dict[str, float]:
+    """How far directions follow the columns' variances, and how well the others explain them."""
+    names = {"variance": "varsortability", "r2": "R2-sortability"}
+    return {names[kind]: round(value, 3) for kind, value in result.sortability.items()}
 
 
 def _summary(result: Result) -> str:
