@@ -24,7 +24,7 @@ from dagora.cli_nonlinear import (
     widths,
 )
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
-from dagora.cli_results import check_report, print_cost, print_edges, write_report
+from dagora.cli_results import Bootstrap, check_report, print_cost, print_edges, write_report
 from dagora.cli_series import (
     Drawing,
     LagLam,
@@ -128,6 +128,7 @@ def learn_command(
         bool | None,
         typer.Option(help="linear: fit parameters after the graph (covariance, pooled: on; else one total more: off)."),
     ] = None,
+    bootstrap: Bootstrap = None,
     lags: Lags = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
@@ -188,6 +189,7 @@ def learn_command(
             seed=seed,
             device=device,
             refit=refit,
+            bootstrap=bootstrap,
             series=series,
             time=time,
             threads=threads,

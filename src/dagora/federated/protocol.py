@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.confidence import Confidence
 from dagora.data.moments import Moments
 from dagora.federated.message import Message
 from dagora.federated.vault import Vault
@@ -56,6 +57,7 @@ class Estimate:
     cpdag: IntArray | None = None  # the equivalence class, where directions were not all identified
     functions: Functions | None = None  # what each variable is of its parents, where a nonlinear model fitted that
     moments: Moments | None = None  # of all rows, where the server knows them at least within families
+    confidence: Confidence | None = None  # by a bootstrap
 
 
 class SitePart(Protocol[Data_contra, SiteState]):
