@@ -23,6 +23,7 @@ NAMES = (
     "leakage",
     "additive",
     "dynamic",
+    "confidence",
     "mlp",
     "mlp_steps",
     "masked",

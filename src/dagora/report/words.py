@@ -98,8 +98,9 @@ def _again(result: Result) -> list[dict[str, str]]:
         {
             "title": "bootstrap",
             "text": f"Once for the rows as they are, and {drawn} for as many rows that each site drew from its own, "
-            "some twice and some not at all. Which, nobody else was told: whoever knew it could compute single rows "
-            "from that many totals. They tell of extreme rows even so.",
+            "some twice and some not at all. Whoever knows which could compute single rows from as many totals as "
+            "there are rows, so each site draws by a key of its own (in one process: by the seed). Totals of "
+            "rows drawn again tell of extreme rows even so.",
         }
     ]
 
