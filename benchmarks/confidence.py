@@ -62,7 +62,7 @@ def main(runs: int, jobs: int) -> None:
         curves[case] = arrows, pairs
         for low, high in pairwise(BINS):
             table.append([case, f"{low:g} to {high:g}", *_cells(arrows, low, high), *_cells(pairs, low, high)])
-        lines.append(f"{case}: {_sure(arrows)} of the arrows and {_sure(pairs)} of the adjacencies")
+        lines.append(f"{case}: {_sure(arrows)} arrows, {_sure(pairs)} adjacencies")
         seconds.append(f"{case} {np.median([run[2] for run in found]):.1f} s")
     publish(
         "confidence",
@@ -114,5 +114,5 @@ def _draw(curves: dict[str, tuple[Found, Found]]) -> None:
         axes.set(xlabel="frequency in replicates", ylabel="share that is true", title=title)
         axes.set(xlim=(-0.04, 1.06), ylim=(-0.04, 1.06))
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+    figure.axes[0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(tables.RESULTS / "confidence.png")

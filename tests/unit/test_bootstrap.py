@@ -21,7 +21,7 @@ from dagora.algorithms.presets import Options
 from dagora.arrays import FloatArray, IntArray
 from dagora.assembly import assemble
 from dagora.audit.finding import Finding
-from dagora.audit.resampling import resampling
+from dagora.audit.resampling import few_rows, resampling
 from dagora.audit.run import audit
 from dagora.audit.transcript import Recorder, Transcript
 from dagora.confidence import Confidence
@@ -406,9 +406,32 @@ def test_keys_that_sites_keep_to_themselves_do_not() -> None:
     assert not found.succeeds
 
 
-def test_fewer_replicates_than_rows_do_not_determine_them() -> None:
+def test_known_counts_take_as_many_replicates_as_rows() -> None:
     found = attacked(replicates=15, known=True)
     assert found.error > 0.1
+
+
+def attacked_by_spread(n: int, d: int) -> Finding:
+    rows = np.random.default_rng(0).standard_normal((n, d)) + 1.0
+    sites = named(np.array_split(rows, 3))
+    return few_rows(recorded(sites, 20, seed=11), sites)
+
+
+def test_no_key_helps_fewer_rows_than_columns() -> None:
+    found = attacked_by_spread(n=6, d=6)
+    assert found.error < 1e-6
+    assert found.succeeds
+
+
+def test_more_rows_than_values_have_no_direction_of_their_own() -> None:
+    assert not attacked_by_spread(n=30, d=4).succeeds  # a summand of (d + 1)(d + 2) / 2 = 15 values
+
+
+def test_the_default_policy_asks_for_more_rows_than_values() -> None:
+    rows = np.random.default_rng(0).standard_normal((18, 6))
+    policy = Policy(aggregations=("plain",))
+    with pytest.raises(PolicyError, match="parameters_per_row"):
+        dagora.learn(np.array_split(rows, 3), method="covariance", bootstrap=3, policy=policy)
 
 
 def test_an_extreme_row_shows_even_so() -> None:
