@@ -36,8 +36,8 @@ class Found(NamedTuple):
     true: FloatArray
 
 
-def one(seed: int, case: str) -> tuple[Found, Found, float]:
-    """Arrows and adjacencies of one data set, and the run's seconds."""
+def one(seed: int, case: str) -> tuple[Found, Found]:
+    """Arrows and adjacencies of one data set."""
     d, noise, options = CASES[case]
     truth, (rows,) = dagora.simulate(d=d, edges=d, n=N, sites=1, seed=seed, noise=noise)
     rows = rows if noise == "gaussian" else random_units(rows, seed)
@@ -49,13 +49,12 @@ def one(seed: int, case: str) -> tuple[Found, Found, float]:
     return (
         Found(sure.arrow[arrows], truth.adjacency[arrows].astype(np.float64)),
         Found(sure.edge[pairs], joined[pairs].astype(np.float64)),
-        result.seconds,
     )
 
 
 def main(runs: int, jobs: int) -> None:
     runs = min(runs, SEEDS)
-    table, lines, curves, seconds = [], [], {}, []
+    table, lines, curves = [], [], {}
     for case in CASES:
         found = over_seeds(one, runs, jobs, case)
         arrows, pairs = (_together([run[k] for run in found]) for k in range(2))
@@ -63,7 +62,6 @@ def main(runs: int, jobs: int) -> None:
         for low, high in pairwise(BINS):
             table.append([case, f"{low:g} to {high:g}", *_cells(arrows, low, high), *_cells(pairs, low, high)])
         lines.append(f"{case}: {_sure(arrows)} arrows, {_sure(pairs)} adjacencies")
-        seconds.append(f"{case} {np.median([run[2] for run in found]):.1f} s")
     publish(
         "confidence",
         f"True arrows and adjacencies by their frequency in {REPLICATES} bootstrap replicates: ER graphs with d edges, "
@@ -72,8 +70,7 @@ def main(runs: int, jobs: int) -> None:
         table,
         f"**Frequency above {SURE:g}, truly there**: {'; '.join(lines)}.  Adjacencies: two variables joined, either "
         "way.  boss gives classes: an arrow is one that the class compels.  Variances are equal for ADMM; unequal, in "
-        f"random units, for boss.  Median time of a run with all its replicates: {', '.join(seconds)}.  "
-        "[Figure](confidence.png)",
+        "random units, for boss.  [Figure](confidence.png)",
     )
     _draw(curves)
 
