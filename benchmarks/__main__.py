@@ -25,6 +25,7 @@ NAMES = (
     "leakage",
     "additive",
     "dynamic",
+    "confidence",
     "mlp",
     "mlp_steps",
     "masked",

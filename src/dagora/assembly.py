@@ -1,7 +1,8 @@
 """From options and tables to an algorithm, its protection and what each site starts from, for `learn` and audits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
 from dagora.algorithms.presets import Options, build, build_private
 from dagora.data.moments import Moments
+from dagora.data.resample import Resamples, key_of
 from dagora.data.rows import Rows
 from dagora.data.sample import Sample
 from dagora.data.summary import Prepared, check_together, summarise
@@ -44,11 +46,17 @@ def assemble(
     rows = {summary.site: summary.moments.n for summary in summaries}
     data: dict[str, Any] = {one.summary.site: one.data for one in prepared}
     if pooling:
-        data = {"pooled": _start(options, tables, names) if options.additive or options.networks else pooled}
+        data = {"pooled": _start(options, Rows.of(tables, names)) if options.additive or options.networks else pooled}
     if not pooling and len(data) == 1 and privacy is None and aggregation != "plain":
         raise InputError(
             f"aggregation: {aggregation!r} hides nothing with one site, whose data is the total; add a site"
         )
+    if options.replicates:
+        read = {"pooled": tables} if pooling else {table.site: [table] for table in tables}
+        counted = {"pooled": sum(rows.values())} if pooling else rows
+        for site, own in data.items():
+            key = partial(key_of, 0 if options.seed is None else int(options.seed), site)
+            data[site] = with_resamples(options, own, read[site], names, counted[site], key)
     warnings: tuple[str, ...] = ()
     if options.networks and pooled is not None and options.method not in ("voting", "average"):
         warnings = _check_for_networks(options, names, pooled)
@@ -70,16 +78,34 @@ def prepare(
     summary = summarise(table, names)
     if summary_only or not (options.additive or options.networks or privacy is not None):
         return Prepared(summary, summary.moments)
-    return Prepared(summary, _start(options, [table], names))
+    return Prepared(summary, _start(options, Rows.of([table], names)))
 
 
-def _start(options: Options, tables: Sequence[Streamed], names: tuple[str, ...]) -> Rows | Sample:
-    rows = Rows.of(tables, names)
+def with_resamples(
+    options: Options,
+    data: Any,
+    tables: Sequence[Streamed],
+    names: tuple[str, ...],
+    n: int,
+    key: Callable[[], bytes],
+) -> Resamples:
+    """What a bootstrap starts from, around what the algorithm does."""
+    start = partial(_start, options) if options.additive or options.networks else _moments
+    return Resamples(data, Rows.of(tables, names), n, start, key)
+
+
+def _start(options: Options, rows: Rows) -> Rows | Sample:
     return Sample.read(rows) if options.networks else rows
 
 
+def _moments(rows: Rows) -> Moments:
+    return Moments.of(rows.chunks(), rows.d)
+
+
 def check_combination(options: Options, privacy: Privacy | None) -> None:
-    """Refuse noise where it would protect nothing."""
+    """Refuse noise where it would protect nothing, or would be spent again and again."""
+    if options.replicates and privacy is not None:
+        raise InputError("bootstrap: every replicate would spend epsilon again; leave it out under 'gaussian'")
     if options.model != "linear" and privacy is not None:  # e.g. one row of a series is part of several stacked rows
         raise InputError(f"aggregation: 'gaussian' is for model 'linear'; choose another for model {options.model!r}")
     if privacy is not None and options.method != "covariance":

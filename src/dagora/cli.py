@@ -24,7 +24,7 @@ from dagora.cli_nonlinear import (
     widths,
 )
 from dagora.cli_privacy import Colluders, Delta, Epsilon, audit_command, ledger_command, policy_command
-from dagora.cli_results import check_report, print_cost, print_edges, write_report
+from dagora.cli_results import Bootstrap, check_report, print_cost, print_edges, write_report
 from dagora.cli_series import (
     Drawing,
     LagLam,
@@ -147,6 +147,7 @@ def learn_command(
         bool | None,
         typer.Option(help="linear: fit parameters after the graph (covariance, pooled: on; else one total more: off)."),
     ] = None,
+    bootstrap: Bootstrap = None,
     lags: Lags = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
@@ -208,6 +209,7 @@ def learn_command(
             device=device,
             refit=refit,
             standardize=standardize,
+            bootstrap=bootstrap,
             series=series,
             time=time,
             threads=threads,

@@ -11,7 +11,7 @@ from rich.table import Table
 from dagora.aggregation.ledger import read, verify
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.presets import METHODS, MODELS, PRESETS
-from dagora.cli_results import check_report, print_cost, print_edges, write_report
+from dagora.cli_results import Bootstrap, check_report, print_cost, print_edges, write_report
 from dagora.cli_series import print_lagged_edges
 from dagora.errors import InputError
 from dagora.federated.policy import MOVES_ROWS, Policy
@@ -187,6 +187,7 @@ def local_command(
     aggregation: Annotated[
         str | None, typer.Option(help=choices("How summands are added (masked)", AGGREGATIONS))
     ] = None,
+    bootstrap: Bootstrap = None,
     policy: Annotated[Path | None, typer.Option(help="A policy (TOML) that all sites keep to.")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Folder for kits, logs and audit logs, which else are deleted.")
@@ -206,7 +207,9 @@ def local_command(
     unwind_on_signals()
 
     check_report(report, folder)
-    given = {"model": model, "method": method, "preset": preset, "aggregation": aggregation}
+    given = {
+        "model": model, "method": method, "preset": preset, "aggregation": aggregation, "bootstrap": bootstrap
+    }  # fmt: skip
     overrides = {name: value for name, value in given.items() if value is not None}
     plan = Plan.of(overrides) if job is None else Plan.read(job).with_changes(overrides)
     if folder is not None:

@@ -17,7 +17,9 @@ Hidden = Annotated[
     str | None, typer.Option(help="mlp, masked: units of each hidden layer, such as 10 (the default) or 20,10.")
 ]
 Ridge = Annotated[float | None, typer.Option(help="mlp, masked: weight of the squared weights (0.01).")]
-Seed = Annotated[int | None, typer.Option(help="mlp, masked: of the random start and of masks (0).")]
+Seed = Annotated[
+    int | None, typer.Option(help="mlp, masked: of the random start and of masks; --bootstrap: of rows drawn (0).")
+]
 Device = Annotated[str | None, typer.Option(help="mlp, masked: a torch device, such as cpu (default) or cuda.")]
 Effects = Annotated[Path | None, typer.Option(help="additive, mlp, masked: a PNG, PDF or SVG of each edge's curve.")]
 

@@ -1,13 +1,20 @@
 """A result in the terminal."""
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.table import Table
 
 from dagora.cli_nonlinear import CURVED
 from dagora.errors import InputError
 from dagora.result import Result
 from dagora.terminal import count, in_bytes, out
+
+Bootstrap = Annotated[
+    int | None,
+    typer.Option(help="Learn so many times more from rows drawn again, and say how often each edge is found (100)."),
+]
 
 
 def check_report(report: bool, folder: Path | None) -> None:
@@ -26,10 +33,20 @@ def print_edges(result: Result) -> None:
     edges, undirected = result.edges(), set(result.undirected())
     table = Table("source", "target", "weight", "direction", title=count(len(edges), "edge"))
     table.columns[2].justify = "right"
+    for title in () if result.confidence is None else ("edge frequency", "direction frequency"):
+        table.add_column(title, justify="right")
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
-        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->")
+        shares = _shares(result, source, target)
+        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->", *shares)
     out.print(table)
+    if result.confidence is not None:
+        out.print(
+            f"Frequencies are of {count(result.confidence.replicates - result.confidence.failed, 'replicate')}: how "
+            "often the two are joined, and how often this way where they are (all pairs in confidence.csv).",
+            highlight=False,
+            soft_wrap=True,
+        )
     if undirected:
         out.print(
             f"The directions of {count(len(undirected), 'edge')} are open: another network of the same class fits as "
@@ -52,6 +69,14 @@ def print_cost(result: Result) -> None:
         out.print(
             f"{len(result.removed)} edges were left out because they closed a cycle", highlight=False, soft_wrap=True
         )
+
+
+def _shares(result: Result, source: str, target: str) -> tuple[str, ...]:
+    if result.confidence is None:
+        return ()
+    i, j = result.names.index(source), result.names.index(target)
+    shares = result.confidence.edge[i, j], result.confidence.direction[i, j]
+    return tuple("-" if share != share else f"{share:.2f}" for share in shares)
 
 
 def _rows(result: Result) -> str:

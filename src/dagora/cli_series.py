@@ -80,10 +80,15 @@ def print_lagged_edges(result: Result) -> None:
         return
     edges = result.lagged_edges()
     table = Table("source", "target", "lag", "weight", title=f"{count(len(edges), 'effect')} of the past")
+    known = None if result.confidence is None else result.confidence.lagged
+    if known is not None:
+        table.add_column("frequency")
     for column in table.columns[2:]:
         column.justify = "right"
     for source, target, lag, weight in edges:
-        table.add_row(source, target, str(lag), f"{weight:+.4g}")
+        i, j = result.names.index(source), result.names.index(target)
+        share = () if known is None else (f"{known[lag - 1, i, j]:.2f}",)
+        table.add_row(source, target, str(lag), f"{weight:+.4g}", *share)
     out.print(table)
 
 

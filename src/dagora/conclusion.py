@@ -74,6 +74,7 @@ def conclude(
         network=_network(estimate, options, names, adjacency),
         lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
         lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
+        confidence=estimate.confidence,
     )
 
 

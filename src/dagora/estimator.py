@@ -47,6 +47,7 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         standardize: bool | None = None,
         refit: bool = True,
         seed: int | None = None,
+        bootstrap: int | None = None,
     ) -> None:
         self.model = model
         self.method = method
@@ -62,6 +63,7 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         self.standardize = standardize
         self.refit = refit
         self.seed = seed
+        self.bootstrap = bootstrap
 
     def fit(self, X: Source | Sequence[Source] | Mapping[str, Source], y: object = None) -> "FederatedDAG":
         """Learn from the sites; y is not looked at."""

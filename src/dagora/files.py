@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dagora.arrays import FloatArray
+from dagora.confidence import Frequency
 from dagora.errors import InputError
 
 
@@ -31,6 +32,17 @@ def write_lag_matrices(out: TextIO, names: tuple[str, ...], matrices: FloatArray
     rows.writerow(["lag", "", *names])
     for lag, matrix in enumerate(matrices.tolist(), start=1):
         rows.writerows([lag, name, *map(repr, values)] for name, values in zip(names, matrix, strict=True))
+
+
+def write_confidence(
+    out: TextIO, pairs: Iterable[Frequency], past: Iterable[tuple[str, str, int, float]] | None = None
+) -> None:
+    """A header row, then two rows a pair, one for each direction; of time series, with lags and effects of the past."""
+    rows = csv.writer(out, lineterminator="\n")
+    lag = [] if past is None else [0]
+    rows.writerow(["source", "target", *(["lag"] if lag else []), "edge", "arrow", "undirected", "direction"])
+    rows.writerows([p.source, p.target, *lag, *map(repr, p[2:])] for p in pairs)
+    rows.writerows([s, t, steps, repr(share), repr(share), "0.0", "1.0"] for s, t, steps, share in past or ())
 
 
 def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:

@@ -57,6 +57,7 @@ def learn(
     device: str | None = None,
     refit: bool | None = None,
     standardize: bool | None = None,
+    bootstrap: int | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -108,8 +109,12 @@ def learn(
     refit: model "linear": after the graph, fit coefficients, intercepts and noise variances to the rows of all sites,
         so that `result.network` can be sampled and queried; one total more, unless the server has it already
         (covariance, pooled: True; else False).
+    bootstrap: so many replicates, in each of which every site draws its rows again, with replacement: how often an
+        edge is found, and which way, is in `result.confidence` (docs/results.md).  100 are a good number; the run
+        takes as many times as long.  None: no replicates.
     hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
         weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
+        With `bootstrap`, any model heeds `seed`: rows are drawn by it and the site's name.
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
         threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
     """
@@ -117,7 +122,8 @@ def learn(
     learner = with_default_learner(learner, model, method, privacy)
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
-        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit, standardize,
+        lags, lag_lam, lag_threshold, hidden, ridge, 0 if bootstrap is not None and seed is None else seed, device,
+        refit, standardize, bootstrap,
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")
@@ -126,7 +132,8 @@ def learn(
     with threadpool_limits(threads), torch_threads(threads if options.networks else None), ExitStack() as stack:
         assembly = assemble(options, aggregation, privacy, tables, names)
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
-        job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, privacy.delta if privacy else None)
+        delta = privacy.delta if privacy else None
+        job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, delta, options.replicates)
         guards = _guards(job, assembly.rows, policy, ledger, stack)
         for site, guard in guards.items():
             with naming(site):  # all are asked before any ledger counts the run

@@ -12,11 +12,20 @@ import networkx as nx
 import numpy as np
 
 from dagora.arrays import FloatArray, IntArray
+from dagora.confidence import Confidence
 from dagora.data.tables import Source, open_table
 from dagora.errors import InputError
 from dagora.federated.protocol import Functions
 from dagora.federated.run import Departure
-from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
+from dagora.files import (
+    plain,
+    write_confidence,
+    write_edges,
+    write_files,
+    write_lag_matrices,
+    write_lagged_edges,
+    write_matrix,
+)
 from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
 from dagora.interchange.libraries import to_causallearn, to_networkx, to_pgmpy
@@ -53,6 +62,7 @@ class Result:
     sortability: Mapping[str, float] = field(default_factory=dict)  # how far directions follow scale (sortability.py)
     functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
     network: GaussianNetwork | None = None  # the graph with its parameters (`refit`), to sample from and to query
+    confidence: Confidence | None = None  # how often edges were found in rows drawn again (`bootstrap`)
 
     @property
     def rounds(self) -> int:
@@ -190,6 +200,7 @@ class Result:
             "edges": [{"source": s, "target": t, "weight": w} for s, t, w in self.edges()],
             **({} if self.lag_weights is None else {"lagged_edges": lagged}),
             **({} if self.network is None else {"parameters": self.network.summary()}),
+            **({} if self.confidence is None else {"confidence": self._frequencies(self.confidence)}),
             "undirected": [list(pair) for pair in self.undirected()],
             "class": [
                 {"source": self.names[i], "target": self.names[j], "directed": bool(self.cpdag[i, j] == ARROW)}
@@ -216,15 +227,32 @@ class Result:
             "history": [dict(entry) for entry in self.history],
         }
 
+    def _frequencies(self, found: Confidence) -> dict[str, Any]:
+        lagged = [
+            {"source": s, "target": t, "lag": lag, "arrow": share}
+            for s, t, lag, share in found.lagged_frequencies(self.names)
+        ]
+        return {
+            "replicates": found.replicates,
+            "failed": found.failed,
+            "edges": [pair._asdict() for pair in found.frequencies(self.names)],
+            **({} if found.lagged is None else {"lagged_edges": lagged}),
+        }
+
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write edges.csv, weights.csv (of time series also lag_weights.csv) and result.json, whole or not at all."""
+        """Write edges.csv, weights.csv and result.json, whole or not at all.
+
+        Of time series also lag_weights.csv; where there are frequencies, confidence.csv.
+        """
         past = {} if self.lag_weights is None else {"lag_weights.csv": self._write_lag_weights}
+        sure = {} if self.confidence is None else {"confidence.csv": self._write_confidence}
         return write_files(
             folder,
             {
                 "edges.csv": self._write_edges,
                 "weights.csv": self._write_weights,
                 **past,
+                **sure,
                 "result.json": self._write_json,
             },
         )
@@ -238,6 +266,12 @@ class Result:
     def _write_lag_weights(self, out: TextIO) -> None:
         assert self.lag_weights is not None
         write_lag_matrices(out, self.names, self.lag_weights)
+
+    def _write_confidence(self, out: TextIO) -> None:
+        assert self.confidence is not None
+        pairs = self.confidence.frequencies(self.names)
+        past = self.confidence.lagged_frequencies(self.names)
+        write_confidence(out, pairs, past if self.confidence.lagged is not None else None)
 
     def _write_weights(self, out: TextIO) -> None:
         write_matrix(out, self.names, self.weights)

@@ -164,3 +164,21 @@ def test_time_series_and_results_without_edges(opened: Opened) -> None:
     _, sites = dagora.simulate(d=3, edges=0, n=100, sites=2, seed=0)
     page = opened(dagora.learn(sites, method="covariance"))
     assert "0 edges" in page.locator("#count").inner_text()
+
+
+def test_frequencies_are_shown(opened: Opened) -> None:
+    _, sites = dagora.simulate(d=6, edges=7, n=60, sites=3, seed=2, weight_range=(0.3, 0.6))
+    result = dagora.learn(sites, method="covariance", bootstrap=8)
+    page, sure = opened(result), result.confidence
+    assert sure is not None
+    source, target, _ = result.edges()[0]
+    i, j = result.names.index(source), result.names.index(target)
+    cells = page.locator("#table tbody tr").first.locator("td").all_text_contents()
+    assert cells[:2] == [source, target]
+    assert float(cells[4]) == pytest.approx(sure.edge[i, j], abs=1e-3)
+    assert float(cells[5]) == pytest.approx(sure.direction[i, j], abs=1e-3)
+    assert "8 bootstrap replicates" in page.locator("#resamples").inner_text()
+    said = page.locator(".hit title").all_text_contents()
+    assert sum(f"joined in {round(100 * sure.edge[i, j])}% of replicates" in text for text in said) >= 1
+    page.locator(".node", has_text=target).first.click()
+    assert "joined in" in page.locator("#panel").inner_text()

@@ -41,6 +41,12 @@ SMALL: dict[str, dict[str, Any]] = {
         "TIMED": ((4, 1),),
         "LONG": 200,
     },
+    "confidence": {
+        "CASES": {"ADMM, d = 4": (4, "gaussian", {}), "boss, d = 4": (4, "gaussian-unequal", {"method": "covariance"})},
+        "REPLICATES": 4,
+        "N": 60,
+        "K": 3,
+    },
     "mlp": {"CELLS": ((4, (2,)),), "N": 100},
     "mlp_steps": {"D": 3, "K": 2, "N": 100},
     "masked": {"D": 3, "K": 2, "N": 60, "RUNS": {"masked": {"model": "masked"}, "mlp": {"model": "mlp"}}},

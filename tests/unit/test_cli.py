@@ -117,6 +117,20 @@ def test_learners_of_weights_leave_no_direction_open(data: Path, tmp_path: Path)
     assert "either way" not in dagora("learn", *sites, *chosen, cwd=tmp_path).stdout
 
 
+def test_a_bootstrap_says_how_sure_edges_are(data: Path, tmp_path: Path) -> None:
+    files = sorted(data.glob("site-*.csv"))
+    done = dagora("learn", *files, "--bootstrap", 5, "--seed", 2, "--out", "result", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "edge frequency" in done.stdout
+    assert "direction frequency" in done.stdout
+    assert "Frequencies are of 5 replicates" in done.stdout
+    assert (tmp_path / "result" / "confidence.csv").exists()
+    about = json.loads(dagora("learn", *files, "--bootstrap", 5, "--seed", 2, "--json", cwd=tmp_path).stdout)
+    kept = json.loads((tmp_path / "result" / "result.json").read_text())
+    assert about["confidence"] == kept["confidence"]
+    assert_refused(dagora("learn", *files, "--bootstrap", 0, "--out", "other", cwd=tmp_path), tmp_path / "other")
+
+
 def test_same_seed_same_files(data: Path, tmp_path: Path) -> None:
     dagora(*SIMULATE, "--out", "again", cwd=tmp_path)
     for path in data.iterdir():

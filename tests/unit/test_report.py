@@ -119,6 +119,14 @@ def test_what_left_is_told_in_words(options: dict[str, Any], words: list[str]) -
     assert "sums that the method needs" not in text  # every phase has words of its own
 
 
+def test_how_many_sites_bytes_have_left_is_told() -> None:
+    told = contents(learned(), "")["ledger"]
+    left = [entry["text"] for entry in told if "Each site sent" in entry["text"]]
+    assert left
+    assert all(text.endswith("B left 3 sites.") for text in left)
+    assert not any("{" in entry["text"] for entry in told)
+
+
 def test_every_phase_of_every_model_has_words() -> None:
     pytest.importorskip("torch")
     results = [

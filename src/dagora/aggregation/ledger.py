@@ -251,7 +251,8 @@ def _name(path: str | os.PathLike[str]) -> str:
 
 def _body(site: str, time: str, what: Happening, previous: str) -> bytes:
     kind = {Job: "opened", Sent: "sent", Noted: "noted"}[type(what)]
-    return _ENCODER.encode({"kind": kind, "previous": previous, "site": site, "time": time, **vars(what)}).encode()
+    about = {name: value for name, value in vars(what).items() if (name, value) != ("replicates", 0)}  # most have none
+    return _ENCODER.encode({"kind": kind, "previous": previous, "site": site, "time": time, **about}).encode()
 
 
 def _line(body: bytes, own: str) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alone
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
+from dagora.algorithms.bootstrap import bootstrapped
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.likelihood_schedule import LikelihoodSchedule
 from dagora.algorithms.local import LocalServer, LocalSite
@@ -48,6 +49,7 @@ NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
 MOST_UNITS = 1000  # of a layer: a larger number is a slip
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
+MOST_REPLICATES = 10_000  # of a bootstrap: a larger number is a slip
 
 AUTO = "auto"  # lam and threshold: chosen by the data (solvers/selection.py)
 _CHOSEN = ("lam", "threshold")
@@ -78,6 +80,7 @@ class Options:
     device: str | None = None
     refit: bool | None = None
     standardize: bool | None = None
+    bootstrap: int | None = None
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -89,12 +92,12 @@ class Options:
             self._check_nonlinear()
         else:
             self._check_combination()
-        heeded = self._defaults()
+        heeded = (*self._defaults(), *(("bootstrap", "seed") if self.bootstrap is not None else ()))
         for name, value in asdict(self).items():
             if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
                 raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
         self._check_auto()
-        _check_values(self.effective, tuple(additive.SCORES) if self.additive else SCORES)
+        _check_values({**self.effective, **self._resampling}, tuple(additive.SCORES) if self.additive else SCORES)
 
     @property
     def additive(self) -> bool:
@@ -117,6 +120,17 @@ class Options:
         return int(self.effective["lags"]) if self.dynamic else 0
 
     @property
+    def replicates(self) -> int:
+        """How many bootstrap replicates follow the answer."""
+        return 0 if self.bootstrap is None else int(self.bootstrap)
+
+    @property
+    def _resampling(self) -> dict[str, Any]:
+        """What is given for a bootstrap.  No model or learner is told of it."""
+        given = {"bootstrap": _plain(self.bootstrap), "seed": _plain(self.seed)}
+        return {} if self.bootstrap is None else {name: value for name, value in given.items() if value is not None}
+
+    @property
     def effective(self) -> Mapping[str, Any]:
         """The options that count in this run, with their defaults filled in."""
         given = {name: _plain(value) for name, value in asdict(self).items() if value is not None}
@@ -130,7 +144,7 @@ class Options:
         chosen = {"model": self.model, "method": self.method, "preset": self.preset}
         if self.method != "admm" and not self.additive and not self.networks:
             chosen["learner"] = self.chosen_learner
-        return chosen | dict(self.effective)
+        return chosen | dict(self.effective) | self._resampling
 
     @property
     def chosen_learner(self) -> str:
@@ -240,9 +254,10 @@ class Options:
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     """The algorithm for these variables; its sites start from moments, or from rows for curved effects."""
-    algorithm = _build(options, names)
-    asked = options.effective.get("refit", False) and options.method not in ("covariance", "pooled")
-    return with_parameters(algorithm, len(names)) if asked else algorithm
+    algorithm = whole = _build(options, names)
+    if options.effective.get("refit", False) and options.method not in ("covariance", "pooled"):
+        whole = with_parameters(algorithm, len(names))  # of the answer, and of no replicate
+    return bootstrapped(whole, algorithm, options.replicates) if options.replicates else whole
 
 
 def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
@@ -346,6 +361,10 @@ def _check_values(options: Mapping[str, Any], scores: tuple[str, ...]) -> None:
             isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) < 2**63
         ):
             raise InputError("seed: must be a whole number, 0 or more and below 2^63")
+        if name == "bootstrap" and (
+            isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST_REPLICATES
+        ):
+            raise InputError(f"bootstrap: must be a whole number of replicates, 1 to {MOST_REPLICATES}")
         if name == "device" and not isinstance(value, str):
             raise InputError("device: must be the name of a torch device, such as 'cpu' or 'cuda'")
         if name == "lags" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_LAGS):

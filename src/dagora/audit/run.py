@@ -61,6 +61,8 @@ def audit(
     """
     if method == "pooled":
         raise InputError("method: 'pooled' puts all rows in one place; there is nothing to audit")
+    if options.get("bootstrap") is not None:
+        raise InputError("bootstrap: the attacks are on a run without replicates; leave it out (docs/privacy.md)")
     if options.get("model", "linear") != "linear":
         raise InputError("model: the attacks know the linear model only; leave it out")
     privacy = check_privacy(aggregation, epsilon, delta, colluders)

@@ -43,14 +43,19 @@ class Guard:
         if not jobs:
             self.ledger.opened(self.job)
 
-    def release(self, shapes: Shapes, message: Message) -> None:
-        """Let a summand go on its way out, or raise a PolicyError."""
-        if message.get("run") != self.job.run or _round(message) < 1:
+    def release(self, shapes: Shapes, message: Message, before: int = 0) -> None:
+        """Let a summand go on its way out, or raise a PolicyError.
+
+        before: the last round of the bootstrap replicate before, from which the site counts rounds.
+        """
+        replicate = message.get("replicate", 0)
+        due = isinstance(replicate, int) and 0 <= replicate <= self.job.replicates
+        if message.get("run") != self.job.run or _round(message) <= before or not due:
             raise PolicyError("policy: this is no round of the run that the site has joined")
         if self.policy is not None:
             # Of noisy answers the privacy budget is the limit, not their number of values.
             limited = {} if self.job.aggregation in NOISY else shapes
-            self.policy.release(limited, self.rows, _round(message))
+            self.policy.release(limited, self.rows, _round(message) - before)
 
     def record(self, shapes: Shapes, message: Message, reply: bytes) -> None:
         """Write down a reply before it leaves; what aggregations exchange themselves goes by the name of its step."""

@@ -42,6 +42,7 @@ class Job:
     sites: tuple[str, ...]
     epsilon: float | None = None  # of the whole run; None without differential privacy
     delta: float | None = None
+    replicates: int = 0  # of a bootstrap
 
     def __post_init__(self) -> None:
         names = (self.run, self.method, self.aggregation, *self.sites)
@@ -60,6 +61,10 @@ class Job:
             raise PolicyError("job refused: epsilon must be over 0 and finite, delta from 0 to below 1")
         if self.epsilon is not None and self.aggregation not in NOISY:
             raise PolicyError(f"job refused: aggregation {self.aggregation!r} adds no noise, so it has no epsilon")
+        if type(self.replicates) is not int or self.replicates < 0:
+            raise PolicyError("job refused: replicates must be a whole number, 0 or more")
+        if self.replicates and self.epsilon is not None:
+            raise PolicyError("job refused: every bootstrap replicate would spend epsilon again")
 
 
 class Spent(NamedTuple):
@@ -80,6 +85,10 @@ def _probability(value: object) -> bool:
 
 def _count(value: object) -> bool:
     return type(value) is int and value >= 1
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _names(value: object) -> bool:
@@ -110,7 +119,7 @@ class Policy:
     aggregations: tuple[str, ...] = _rule(
         ("masked", "shared", "encrypted", "gaussian"), _names, _LIST, '"plain" shows the server each summand'
     )
-    rounds: int = _rule(1000, _count, _COUNT, "most rounds in one run")
+    rounds: int = _rule(1000, _count, _COUNT, "most rounds in one run; of a bootstrap, in each replicate")
     runs: int | None = _rule(None, _count, _COUNT, "most runs over the life of the data; unset: no limit", 10)
     epsilon: float | None = _rule(
         None, _positive, "a number over 0", "privacy budget over the life of the data; unset: none is asked for", 1.0
@@ -118,6 +127,10 @@ class Policy:
     delta: float | None = _rule(
         None, _probability, "a number from 0 to below 1", "the budget's other half; set both or neither", 1e-6
     )
+    replicates: int = _rule(
+        200, _whole, "a whole number, 0 or more", "most bootstrap replicates in one run; 0 for none"
+    )
+    replicates_per_row: float = _rule(0.5, _positive, "a number over 0", "most bootstrap replicates, for each row here")
 
     def __post_init__(self) -> None:
         for rule in fields(self):
@@ -178,10 +191,22 @@ class Policy:
             raise PolicyError(f"policy: this site has too few rows to join (minimum_rows: {self.minimum_rows})")
         if self.runs is not None and spent.runs >= self.runs:
             raise PolicyError(f"policy: one more run after {spent.runs} is not allowed here (runs: {self.runs})")
+        if job.replicates > self.replicates:
+            raise PolicyError(
+                f"policy: {job.replicates} bootstrap replicates are not allowed here (replicates: {self.replicates})"
+            )
+        if job.replicates > self.replicates_per_row * rows:
+            raise PolicyError(
+                f"policy: {job.replicates} bootstrap replicates are too many for this site's rows "
+                f"(replicates_per_row: {self.replicates_per_row}); use fewer"
+            )
         self._within_budget(job, spent)
 
     def release(self, shapes: Mapping[str, tuple[int, ...]], rows: int, round: int) -> None:
-        """Let a summand of fields with these shapes leave in this round (the first is 1), or raise."""
+        """Let a summand of fields with these shapes leave in this round (the first is 1), or raise.
+
+        round: in a bootstrap counted anew in each replicate.
+        """
         if round > self.rounds:
             raise PolicyError(f"policy: round {round} is not allowed here (rounds: {self.rounds})")
         values = sum(math.prod(shape) for shape in shapes.values())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.confidence import Confidence
 from dagora.data.moments import Moments
 from dagora.federated.message import Message
 from dagora.federated.vault import Vault
@@ -58,6 +59,7 @@ class Estimate:
     moments: Moments | None = None  # of all rows, where the server knows them at least within families
     covariance: FloatArray | None = None  # of all rows, as far as totals tell it; NaN where they do not
     chosen: Mapping[str, float] = field(default_factory=dict)  # options that were left to the method ("auto")
+    confidence: Confidence | None = None  # by a bootstrap
 
 
 class SitePart(Protocol[Data_contra, SiteState]):

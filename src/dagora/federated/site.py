@@ -40,6 +40,7 @@ class Site(Generic[Data, SiteState]):
         self._protected = aggregation.at_site(name, self._answer, vault)
         self._last: tuple[Message, Summand] | None = None
         self._leaving: Shapes = {}
+        self._before = 0  # the last round of the replicate before
 
     def handle(self, request: bytes) -> bytes:
         """Bytes in, bytes out: all that a network sees of a site."""
@@ -76,7 +77,7 @@ class Site(Generic[Data, SiteState]):
         summand = self._summand(message)
         if self._guard is not None:
             self._leaving = {name: np.shape(values) for name, values in summand.items()}
-            self._guard.release(self._leaving, message)
+            self._guard.release(self._leaving, message, self._before)
         return summand
 
     def _summand(self, message: Message) -> Summand:
@@ -87,8 +88,9 @@ class Site(Generic[Data, SiteState]):
             return summand
         if self._last is not None and _is_over(message, self._last[0]):
             raise MessageError(f"round {message.get('round')} of this run is over; refused")
+        before = self._before if self._last is None else _before(message, self._last[0], self._before)
         self._state, summand = self._part.local_update(self._state, message)
-        self._last = message, summand
+        self._last, self._before = (message, summand), before
         return summand
 
 
@@ -111,6 +113,17 @@ def _is_over(message: Message, last: Message) -> bool:
     asked, done = message.get("round"), last.get("round")
     same = message.get("run") == last.get("run")
     return same and isinstance(asked, int) and isinstance(done, int) and asked < done
+
+
+def _before(message: Message, last: Message, known: int) -> int:
+    """The round that the message's replicate counts from.  Replicates come one after the other, and none comes back."""
+    now, then = message.get("replicate", 0), last.get("replicate", 0)
+    if not isinstance(now, int) or not isinstance(then, int) or now not in (then, then + 1):
+        raise MessageError("message refused: it is of no replicate that is due")
+    if now == then:
+        return known
+    done = last.get("round")
+    return done if isinstance(done, int) else known
 
 
 def _question(message: Message) -> Message:

@@ -14,10 +14,11 @@ Every run has a folder of its own (`state/runs`), which goes when the server end
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
-from dagora.assembly import build_under, prepare
+from dagora.assembly import build_under, prepare, with_resamples
 from dagora.data.summary import Prepared
 from dagora.data.tables import Streamed
 from dagora.errors import DagoraError, InputError, MessageError, NumericalError
@@ -46,6 +47,7 @@ from dagora.version import __version__
 
 _LOG = logging.getLogger("dagora.site")
 _MOST_RUNS = 8  # kept at a site, those included that were stopped and may be resumed
+_KEY = 32  # bytes of the secret by which rows are drawn
 _RESENT = 4  # replies at hand for requests that come again: those of one round
 
 
@@ -214,9 +216,15 @@ class Member:
         prepared, self._read = self._prepared(plan, table, names), None
         if plan.privacy is None:
             algorithm = inspected(algorithm, names)
-        guard = Guard(plan.job(run, sites), prepared.summary.moments.n, self._policy, self.ledger, resumed)
+        rows, vault = prepared.summary.moments.n, FolderVault(self._folder(run))
+        guard = Guard(plan.job(run, sites), rows, self._policy, self.ledger, resumed)
+        if plan.settings.replicates:
+            # Random, and told to nobody: from totals of rows drawn by known counts, rows could be computed.
+            key = partial(vault.once, f"bootstrap {run}", partial(token_bytes, _KEY))
+            drawn = with_resamples(plan.settings, prepared.data, [table], names, rows, key)
+            prepared = replace(prepared, data=drawn)
         start = prepared if plan.privacy is None else prepared.data
-        site = Site(self._kit.name, algorithm.site, start, protection, guard, FolderVault(self._folder(run)))
+        site = Site(self._kit.name, algorithm.site, start, protection, guard, vault)
         return _Joined(run, request, plan.settings.networks, site, self._folder(run) / "requests")
 
     def _restore(self, run: str) -> None:

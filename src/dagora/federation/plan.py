@@ -49,6 +49,8 @@ class Plan:
         if self.settings.method == MOVES_ROWS:
             raise InputError(f"method: {MOVES_ROWS!r} would move rows; choose another")
         check_combination(self.settings, self.privacy)
+        if self.settings.replicates and self.settings.seed is not None and not self.settings.networks:
+            raise InputError("seed: in a federation each site draws rows by a secret of its own; leave it out")
         for name in ("series", "time"):
             if getattr(self, name) is not None and not self.settings.dynamic:
                 raise InputError(f"{name}: model {self.settings.model!r} has no use for it; leave it out")
@@ -123,4 +125,5 @@ class Plan:
     def job(self, run: str, sites: tuple[str, ...]) -> Job:
         """What a site's policy is asked about."""
         delta = self.privacy.delta if self.privacy else None
-        return Job(run, self.settings.method, self.aggregation, sites, self.epsilon, delta)
+        replicates = self.settings.replicates
+        return Job(run, self.settings.method, self.aggregation, sites, self.epsilon, delta, replicates)

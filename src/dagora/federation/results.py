@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dagora.confidence import Confidence
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.run import Departure
@@ -16,6 +17,7 @@ from dagora.result import Result
 _ARRAYS = ("weights", "adjacency")
 _PARAMETERS = ("coefficients", "intercepts", "variances")
 _OPTIONAL = ("identified", "lag_weights", "lag_adjacency")
+_SHARES = ("edge", "arrow", "undirected", "lagged")
 
 
 def to_bytes(result: Result) -> bytes:
@@ -34,6 +36,9 @@ def to_bytes(result: Result) -> bytes:
     arrays = {name: getattr(result, name) for name in (*_ARRAYS, *_OPTIONAL)}
     if result.network is not None:
         arrays |= {f"network.{name}": getattr(result.network, name) for name in _PARAMETERS}
+    if (sure := result.confidence) is not None:
+        about["confidence"] = [sure.replicates, sure.failed]
+        arrays |= {f"confidence.{name}": getattr(sure, name) for name in _SHARES}
     message: dict[str, Value] = {name: value for name, value in arrays.items() if value is not None}
     return encode({**message, "about": boxed(json.dumps(about))})
 
@@ -75,5 +80,15 @@ def _read(message: Message) -> Result:
         removed=tuple((int(i), int(j)) for i, j in about["removed"]),
         sites=tuple(about["sites"]),
         sortability={str(kind): float(value) for kind, value in about["sortability"].items()},
+        confidence=_confidence(message, about.get("confidence")),
         network=GaussianNetwork(tuple(about["names"]), *fitted) if len(fitted) == len(_PARAMETERS) else None,
     )
+
+
+def _confidence(message: Message, counted: Any) -> Confidence | None:
+    if counted is None:
+        return None
+    shares = {name: message.get(f"confidence.{name}") for name in _SHARES}
+    known: dict[str, Any] = {name: np.array(value) for name, value in shares.items() if isinstance(value, np.ndarray)}
+    replicates, failed = map(int, counted)
+    return Confidence(replicates, failed, **known)

@@ -77,6 +77,7 @@ def contents(result: Result, title: str) -> dict[str, Any]:
         "signed": model in ("linear", "dynamic"),
         "directions": {**_DIRECTIONS, "assumed": _ASSUMED.get(model, "direction rests on the form of the effects")},
         "curves": _curves(result),
+        "resamples": _resamples(result),
         "sites": [{"name": site, "rows": result.site_rows.get(site)} for site in result.sites],
         "siteText": _site_text(result),
         "ledger": departures(result),
@@ -103,6 +104,9 @@ def _edges(result: Result) -> Iterator[dict[str, Any]]:
         edge["direction"] = directions[i][j] if learned else "open"
         if learned and result.network is not None:
             edge["coefficient"] = float(result.network.coefficients[i, j])
+        if (sure := result.confidence) is not None:
+            shares = (sure.edge[i, j], sure.arrow[i, j], sure.arrow[j, i], sure.undirected[i, j])
+            edge["shares"] = [round(float(share), 4) for share in shares]
         yield edge
 
 
@@ -124,7 +128,11 @@ def _unrolled(result: Result) -> tuple[list[str], IntArray, list[dict[str, Any]]
     for lag, i, j in np.argwhere(result.lag_adjacency).tolist():
         source = index.setdefault((lag, i), d + len(index))
         weight = float(result.lag_weights[lag, i, j])
-        edges.append({"source": source, "target": j, "weight": weight, "learned": True, "direction": "time"})
+        edge: dict[str, Any] = {"source": source, "target": j, "weight": weight, "learned": True, "direction": "time"}
+        if result.confidence is not None and result.confidence.lagged is not None:
+            share = round(float(result.confidence.lagged[lag, i, j]), 4)
+            edge["shares"] = [share, share, 0.0, 0.0]
+        edges.append(edge)
     wider = np.zeros((d + len(index),) * 2, dtype=np.int64)
     wider[:d, :d] = adjacency
     for edge in edges:
@@ -135,7 +143,8 @@ def _unrolled(result: Result) -> tuple[list[str], IntArray, list[dict[str, Any]]
 def _curves(result: Result) -> list[dict[str, Any]]:
     curves = []
     for name, title in _CURVES.items():
-        values = [float(entry[name]) if name in entry else None for entry in result.history]
+        first = [entry for entry in result.history if entry.get("replicate", 0) == 0]  # the others are of rows drawn
+        values = [float(entry[name]) if name in entry else None for entry in first]
         known = [value for value in values if value is not None and np.isfinite(value)]
         if len(known) > 1:
             positive = [value for value in known if value > 0.0]
@@ -148,6 +157,17 @@ def _scale(result: Result) -> dict[str, float]:
     """How far directions follow the columns' variances, and how well the others explain them."""
     names = {"variance": "varsortability", "r2": "R2-sortability"}
     return {names[kind]: round(value, 3) for kind, value in result.sortability.items()}
+
+
+def _resamples(result: Result) -> str:
+    if result.confidence is None:
+        return ""
+    asked, failed = result.confidence.replicates, result.confidence.failed
+    without = f", of which {failed} gave no graph" if failed else ""
+    return (
+        f"Frequencies are of {count(asked, 'bootstrap replicate')}{without}: the share in which two variables are "
+        "joined, and of these the share in which the arrow goes this way."
+    )
 
 
 def _summary(result: Result) -> str:

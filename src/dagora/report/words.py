@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from dagora.federated.run import Departure
 from dagora.result import Result
-from dagora.terminal import in_bytes
+from dagora.terminal import count, in_bytes
 
 _PHASES = {
     "inspect": (
@@ -74,6 +74,7 @@ def departures(result: Result) -> list[dict[str, str]]:
     return [
         {"title": "Rows", "text": "No row left any site. These sums did:"},
         *told,
+        *_again(result),
         {"title": "Who could read them", "text": protection},
         {"title": "What remains", "text": _REMAINS},
     ]
@@ -85,8 +86,23 @@ def _phase(entry: Departure, sites: int) -> dict[str, str]:
     return {
         "title": entry.phase,
         "text": f"Each site sent, {times}: {what} ({_shapes(entry.fields)}). {in_bytes(entry.sent)} left "
-        "{sites} sites.",
+        f"{count(sites, 'site')}.",
     }
+
+
+def _again(result: Result) -> list[dict[str, str]]:
+    if result.confidence is None:
+        return []
+    drawn = count(result.confidence.replicates, "time")
+    return [
+        {
+            "title": "bootstrap",
+            "text": f"Once for the rows as they are, and {drawn} for as many rows that each site drew from its own, "
+            "some twice and some not at all. Whoever knows which could compute single rows from as many totals as "
+            "there are rows, so each site draws by a key of its own (in one process: by the seed). Totals of "
+            "rows drawn again tell of extreme rows even so.",
+        }
+    ]
 
 
 def _shapes(fields: Mapping[str, tuple[int, ...]]) -> str:

@@ -82,9 +82,18 @@ function ends(edge) {
   return { path: `M${x0},${y0 - HEIGHT / 2}Q${(x0 + x1) / 2},${y0 - HEIGHT / 2 - 2 * lift} ${x1 - side * 4},${y1 - HEIGHT / 2 - 8}`,
     tip: [x1, y1 - HEIGHT / 2], angle: 90 };
 }
+// Shares of bootstrap replicates: joined, this way, the other way, open.
+const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)}%`);
+const joined = (edge) => (edge.shares ? edge.shares[0] : null);
+const thisWay = (edge) => (edge.shares && edge.shares[0] ? edge.shares[1] / edge.shares[0] : null);
 function told(edge) {
   const lines = [`${data.names[edge.source]} → ${data.names[edge.target]}`, `weight ${number(edge.weight)}`];
   if (edge.coefficient !== undefined) lines.push(`fitted coefficient ${number(edge.coefficient)}`);
+  if (edge.shares) {
+    const [together, there, back, open] = edge.shares;
+    lines.push(edge.direction === "time" ? `found in ${percent(together)} of replicates`
+      : `joined in ${percent(together)} of replicates: ${percent(there)} this way, ${percent(back)} the other` + (open ? `, ${percent(open)} open` : ""));
+  }
   lines.push(edge.learned ? data.directions[edge.direction] : "below the threshold: not in the learned network");
   return lines.join("\n");
 }
@@ -176,10 +185,11 @@ function select(k) {
 }
 function listed(title, entries) {
   if (!entries.length) return [element("h3", {}, title), element("p", { class: "soft" }, "none")];
-  const items = entries.map(([k, weight]) => {
+  const items = entries.map(([k, weight, share]) => {
     const button = element("button", { type: "button" }, data.names[k]);
     button.addEventListener("click", () => { chosen = null; select(k); nodes[k].focus({ preventScroll: true }); });
-    return element("li", {}, button, ...(weight === undefined ? [] : [element("span", { class: "weight" }, ` ${number(weight)}`)]));
+    const text = weight === undefined ? "" : ` ${number(weight)}` + (share === undefined || share === null ? "" : `, joined in ${percent(share)}`);
+    return element("li", {}, button, ...(text ? [element("span", { class: "weight" }, text)] : []));
   });
   return [element("h3", {}, `${title} (${entries.length})`), element("ul", {}, ...items)];
 }
@@ -193,8 +203,8 @@ function tellChosen() {
   const clear = element("button", { type: "button" }, "Clear");
   clear.addEventListener("click", () => select(chosen));
   panel.replaceChildren(element("h3", { id: "chosen" }, data.names[chosen]), clear,
-    ...listed("Parents", parents.map((e) => [e.source, e.weight])),
-    ...listed("Children", children.map((e) => [e.target, e.weight])),
+    ...listed("Parents", parents.map((e) => [e.source, e.weight, joined(e)])),
+    ...listed("Children", children.map((e) => [e.target, e.weight, joined(e)])),
     ...listed("Other parents of its children", spouses.map((k) => [k])),
     element("p", { class: "soft" }, `Markov blanket: ${plural(new Set([...parents.map((e) => e.source), ...children.map((e) => e.target), ...spouses]).size, "variable")}. Given these, the others tell nothing more about it.`));
 }
@@ -226,6 +236,7 @@ search.addEventListener("keydown", (event) => {
 const columns = [
   ["source", (e) => data.names[e.source]], ["target", (e) => data.names[e.target]], ["weight", (e) => e.weight],
   ...(data.edges.some((e) => e.coefficient !== undefined) ? [["fitted coefficient", (e) => e.coefficient ?? NaN]] : []),
+  ...(data.resamples ? [["edge frequency", (e) => joined(e) ?? NaN], ["direction frequency", (e) => thisWay(e) ?? NaN]] : []),
   ["direction", (e) => (e.learned ? data.directions[e.direction] : "below the threshold")],
 ];
 let order = { column: 2, up: false };
@@ -297,6 +308,11 @@ for (const kind of new Set(data.edges.filter((e) => e.learned).map((e) => e.dire
   legend.push([sample(data.signed ? "" : "plain", kind === "open" ? null : kind === "assumed" ? "assumed" : ""), data.directions[kind]]);
 }
 byId("legend").append(...legend.map(([drawing, text]) => element("span", {}, drawing, ` ${text}`)));
+
+if (data.resamples) {
+  byId("resamples").hidden = false;
+  byId("resamples").textContent = data.resamples;
+}
 
 // ---- curves
 for (const curve of data.curves) {
