@@ -1,5 +1,6 @@
-"""The notebooks of examples/notebooks as pages.  They are run when the site is built, so that no output is ever stale."""
+"""The notebooks of examples/notebooks as pages.  They are run when the site is built, so that no output is stale."""
 
+import asyncio
 import html
 import re
 import tempfile
@@ -21,16 +22,35 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Run every notebook, and add it as a page with what it showed."""
-    for path in sorted((Path(config.config_file_path).parent / "examples" / FOLDER).glob("*.ipynb")):
-        for file in pages(path, config):
+    paths = sorted((Path(config.config_file_path).parent / "examples" / FOLDER).glob("*.ipynb"))
+    for path, notebook in zip(paths, asyncio.run(run(paths)), strict=True):
+        for file in pages(path, notebook, config):
             files.append(file)
     return files
 
 
-def pages(path: Path, config: MkDocsConfig) -> Iterator[File]:
+async def run(paths: list[Path]) -> list[Any]:
+    """Notebooks with their outputs, side by side, each in a folder of its own; an error in a cell stops the build."""
+    return await asyncio.gather(*map(_run, paths))
+
+
+async def _run(path: Path) -> Any:
+    notebook: Any = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder:
+        await NotebookClient(
+            notebook,
+            timeout=120,
+            coalesce_streams=True,
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--IPKernelApp.log_level=40"],  # else it warns that local sockets are not encrypted
+        ).async_execute()
+    return notebook
+
+
+def pages(path: Path, notebook: Any, config: MkDocsConfig) -> Iterator[File]:
     """One page, and a file for every picture and report in it."""
     text = []
-    for cell in run(path).cells:
+    for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text.append(_TO_NOTEBOOK.sub(r"](\1.md)", cell.source))
             continue
@@ -43,16 +63,6 @@ def pages(path: Path, config: MkDocsConfig) -> Iterator[File]:
                 yield File.generated(config, f"{FOLDER}/{name}{suffix}", content=content)
     text.append(f"The notebook: `examples/{FOLDER}/{path.name}`. Its outputs were made when this page was built.")
     yield File.generated(config, f"{FOLDER}/{path.stem}.md", content="\n\n".join(text) + "\n")
-
-
-def run(path: Path) -> Any:
-    """The notebook with its outputs, run in a folder of its own; an error in a cell stops the build."""
-    notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
-        quiet = ["--IPKernelApp.log_level=40"]  # else it warns that its sockets, on this machine, are not encrypted
-        where = {"metadata": {"path": folder}}
-        NotebookClient(notebook, timeout=120, resources=where, extra_arguments=quiet).execute()
-    return notebook
 
 
 def _shown(output: Any, name: str) -> tuple[str, str | bytes | None, str]:

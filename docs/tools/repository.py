@@ -1,4 +1,4 @@
-"""Links from pages to files of the repository, such as tables of benchmarks: the files come along, as pages or as they are.
+"""Links from pages to files of the repository, such as tables of benchmarks: the files come along.
 
 So a link that works beside the sources works on the site, too, without a network.
 """
@@ -17,7 +17,8 @@ _LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add every file outside docs/ that some page, or an added page, links to."""
-    root, queue = Path(config.config_file_path).parent, [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]  # fmt: skip
+    root = Path(config.config_file_path).parent
+    queue = [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
     done: set[Path] = set()
     while queue:
         page = queue.pop()
@@ -59,6 +60,7 @@ def _added(path: Path, root: Path, config: MkDocsConfig) -> File:
     if path.suffix != ".md":
         language = {".py": "python", ".toml": "toml", ".service": "ini"}.get(path.suffix, "text")
         text = f"# {name}\n\n````{language}\n{text}\n````\n"
+    text = f"---\nsearch:\n  exclude: true\n---\n{text}"  # tables of figures would bury the pages that explain them
     added = File.generated(config, f"{FOLDER}/{_name(name)}", content=text)
     added.inclusion = InclusionLevel.NOT_IN_NAV
     return added
