@@ -12,7 +12,7 @@ from mkdocs.structure.pages import Page
 
 FOLDER = "repository"
 PICTURES = (".png", ".svg")
-_LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)")
+_LINK = re.compile(r"(\]\()((?!\w+:)[^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,12 +42,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def moved(found: re.Match[str]) -> str:
         target = _normal(here.parent / found[2])
-        added = f"{FOLDER}/{_name(target)}"
-        if files.get_file_from_path(added) is None:
-            if not target.startswith(f"{docs}/"):
-                return found[0]
-            added = target.removeprefix(f"{docs}/")
-        return found[1] + "../" * uri.count("/") + added
+        within = target.startswith(f"{docs}/")
+        place = target.removeprefix(f"{docs}/") if within else f"{FOLDER}/{_name(target)}"
+        if files.get_file_from_path(place) is None:
+            return found[0]
+        return found[1] + "../" * uri.count("/") + place
 
     return _LINK.sub(moved, markdown)
 
@@ -74,7 +73,7 @@ def _name(target: str) -> str:
 def _normal(path: PurePosixPath) -> str:
     parts: list[str] = []
     for part in path.parts:
-        if part == "..":
+        if part == ".." and parts:
             parts.pop()
         else:
             parts.append(part)
