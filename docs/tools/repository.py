@@ -25,8 +25,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for found in _LINK.finditer(page.read_text(encoding="utf-8")):
             path = (page.parent / found[2]).resolve()
             inside = path.is_relative_to(root) and not path.is_relative_to(config.docs_dir)
-            if not inside or path in done or not path.is_file():
-                continue  # mkdocs itself warns of links that lead nowhere
+            if not inside or path in done or not path.is_file() or path.suffix == ".ipynb":
+                continue  # mkdocs itself warns of links that lead nowhere; notebooks are pages already (notebooks.py)
             done.add(path)
             files.append(_added(path, root, config))
             if path.suffix == ".md":
@@ -41,9 +41,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = PurePosixPath(uri).relative_to(FOLDER) if uri.startswith(f"{FOLDER}/") else docs / uri
 
     def moved(found: re.Match[str]) -> str:
-        target = _normal(here.parent / found[2])
-        within = target.startswith(f"{docs}/")
-        place = target.removeprefix(f"{docs}/") if within else f"{FOLDER}/{_name(target)}"
+        place = _place(_normal(here.parent / found[2]), f"{docs}/")
         if files.get_file_from_path(place) is None:
             return found[0]
         return found[1] + "../" * uri.count("/") + place
@@ -63,6 +61,14 @@ def _added(path: Path, root: Path, config: MkDocsConfig) -> File:
     added = File.generated(config, f"{FOLDER}/{_name(name)}", content=text)
     added.inclusion = InclusionLevel.NOT_IN_NAV
     return added
+
+
+def _place(target: str, docs: str) -> str:
+    """Where a file of the repository is on the site."""
+    if target.startswith(docs):
+        return target.removeprefix(docs)
+    path = PurePosixPath(target)
+    return f"notebooks/{path.stem}.md" if path.suffix == ".ipynb" else f"{FOLDER}/{_name(target)}"
 
 
 def _name(target: str) -> str:

@@ -37,6 +37,13 @@ def print_edges(result: Result) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    if edges and result.identified is None and result.settings["model"] == "linear":
+        out.print(
+            "By least squares: directions rest on noise variances being about equal in the columns' own units. If they "
+            "are not, use method covariance with learner boss.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def print_cost(result: Result) -> None:
