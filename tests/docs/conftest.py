@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import browser
-
-__all__ = ["browser"]
-
 ROOT = Path(__file__).parents[2]
 
 
