@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,12 @@ def test_pages_open_from_a_folder_search_included(site: Path, browser: Any) -> N
     page.wait_for_selector(".md-search-result__item")
     page.close()
     assert troubles == []
+
+
+def test_lists_and_tables_begin_after_a_blank_line() -> None:
+    """Else the site shows them as one paragraph, though other readers of Markdown do not."""
+    begins, goes_on = re.compile(r"(- |\d+\. |\|)"), re.compile(r"(- |\d+\. |\||  |#|$)")
+    for page in (ROOT / "docs").glob("*.md"):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for before, line in pairwise(text.splitlines()):
+            assert not begins.match(line) or goes_on.match(before), f"{page.name}: a blank line before {line[:40]!r}"
