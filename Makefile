@@ -1,4 +1,4 @@
-# make demo and make test each do all of their own set-up: Python 3.11 or newer, make and pip are enough.
+# make demo, make test and make docs each do all of their own set-up: Python 3.11 or newer, make and pip are enough.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check bench docs docs-serve clean
 
 install: $(STAMP)
 
@@ -32,5 +32,14 @@ check: install
 bench: install
 	$(BIN)/python -m benchmarks all
 
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: install
+	$(BIN)/python -m mkdocs build --strict
+	@echo "open site/index.html"
+
+docs-serve: export NO_MKDOCS_2_WARNING := 1
+docs-serve: install
+	$(BIN)/python -m mkdocs serve
+
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) demo-output site

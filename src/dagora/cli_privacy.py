@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from dagora.aggregation.ledger import Noted, Sent, read, verify
 from dagora.aggregation.registry import AGGREGATIONS
@@ -63,10 +64,10 @@ def audit_command(
     for column in table.columns[3:5]:
         column.justify = "right"
     for finding in report.findings:
-        verdict = "[bold]yes[/bold]" if finding.succeeds else "known anyway" if finding.blind < 1e-9 else "no"
+        found = "yes" if finding.succeeds else "known anyway" if finding.blind < 1e-9 else "no"
         table.add_row(
             finding.adversary, report.means(finding), finding.target, f"{finding.error:.0e}", f"{finding.blind:.0e}",
-            verdict,
+            Text(found, style="bold" if finding.succeeds else ""),
         )  # fmt: skip
     out.print(table)
     out.print("error: the attacker's, relative to the target; guess: without what is attacked here.\n")

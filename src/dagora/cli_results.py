@@ -54,6 +54,14 @@ def print_edges(result: Result) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    if edges and result.identified is None and result.settings["model"] == "linear":
+        units = "standard deviations" if result.settings.get("standardize") else "the columns' own units"
+        out.print(
+            f"By least squares: directions rest on noise variances being about equal in {units}. If they are not, use "
+            "method covariance with learner boss.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def print_cost(result: Result) -> None:

@@ -25,6 +25,11 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
     fit takes what `learn` takes, a list of sites or a mapping of them by name; a single array or data frame is one
     site.  Afterwards: `result_` (with names), `weights_`, `adjacency_`, and `network_` where parameters were fitted
     (model "linear", unless refit=False).
+
+    >>> truth, sites = dagora.simulate(d=4, n=400, sites=4, seed=0)
+    >>> estimator = dagora.FederatedDAG(method="covariance").fit(sites)
+    >>> estimator.adjacency_.shape, estimator.score(sites[0]) > estimator.score(sites[0] + 1.0)
+    ((4, 4), True)
     """
 
     weights_: FloatArray

@@ -31,7 +31,18 @@ class Conditional:
 
 @dataclass(frozen=True, eq=False)
 class GaussianNetwork:
-    """Coefficients of the edges, intercepts and noise variances; of the maximum likelihood if fitted."""
+    """Coefficients of the edges, intercepts and noise variances; of the maximum likelihood if fitted.
+
+    >>> effects = np.array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])  # a -> b -> c
+    >>> network = dagora.GaussianNetwork(("a", "b", "c"), effects, intercepts=np.zeros(3), variances=np.ones(3))
+    >>> network.total_effect("a", "c")
+    1.0
+    >>> seen = network.given({"b": 5.0})  # evidence for its cause, too
+    >>> dict(zip(seen.names, seen.mean.round(6).tolist(), strict=True))
+    {'a': 2.0, 'c': 2.5}
+    >>> network.do({"b": 5.0}).mean.tolist()  # set, it says nothing of its cause
+    [0.0, 5.0, 2.5]
+    """
 
     names: tuple[str, ...]
     coefficients: FloatArray  # (d, d): [i, j] is the effect of i on j, 0 where there is no edge

@@ -55,7 +55,12 @@ def select_lags(
     lag_lam: float | None = None,
     lag_threshold: float | None = None,
 ) -> LagOrder:
-    """Choose `lags` for `learn(model="dynamic")` among 0 ... most.  The other arguments are those of `learn`."""
+    """Choose `lags` for `learn(model="dynamic")` among 0 ... most.  The other arguments are those of `learn`.
+
+    >>> truth, sites = dagora.simulate_series(d=4, series=8, length=60, sites=4, lags=2, seed=0)
+    >>> dagora.select_lags(sites, most=3).lags
+    2
+    """
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise InputError("most: must be a whole number, 1 or more")
     if aggregation == "gaussian":

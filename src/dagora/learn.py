@@ -117,6 +117,13 @@ def learn(
         With `bootstrap`, any model heeds `seed`: rows are drawn by it and the site's name.
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
         threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
+
+    >>> truth, sites = dagora.simulate(d=5, edges=4, n=400, sites=4, seed=1)
+    >>> result = dagora.learn(sites, method="covariance", aggregation="masked")
+    >>> result.rounds, sorted(result.site_rows.values())
+    (1, [100, 100, 100, 100])
+    >>> dict(result.ledger[0].fields)  # what left each site, as summands of a total
+    {'rows': (), 'sum': (5,), 'squares': (15,)}
     """
     privacy = check_privacy(aggregation, epsilon, delta, colluders)
     learner = with_default_learner(learner, model, method, privacy)

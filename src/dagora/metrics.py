@@ -28,6 +28,12 @@ def evaluate(truth: Graph, estimate: Graph) -> dict[str, float | int]:
     Graphs with `.names` are matched by name.  A ratio over nothing is 0, as in NOTEARS; `cpdag_shd` and `sid`
     are NaN where they are not defined (a cyclic estimate; `sid` also for a CPDAG).  If both have a
     `lag_adjacency`, effects of earlier times are scored, too, under names that begin with "lag_".
+
+    >>> chain = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]])  # x1 -> x2 -> x3
+    >>> found = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]])  # x1 <- x2 -> x3
+    >>> scores = dagora.evaluate(chain, found)
+    >>> scores["shd"], scores["skeleton_f1"], scores["cpdag_shd"]  # one arrow is turned; the class is the same
+    (1, 1.0, 0)
     """
     true_graph = _as_graph(truth, "truth", {0, ARROW})
     if not is_dag(true_graph):

@@ -42,7 +42,20 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A learned network: its graph, how it was reached, and what left the sites on the way."""
+    """A learned network: its graph, how it was reached, and what left the sites on the way.
+
+    >>> truth, sites = dagora.simulate(d=4, edges=3, n=800, sites=4, seed=3)
+    >>> result = dagora.learn(sites, method="covariance")
+    >>> for source, target, weight in result.edges():
+    ...     print(f"{source} -> {target} {weight:+.1f}")
+    x3 -> x4 +2.0
+    x2 -> x4 +0.9
+    x3 -> x1 +0.5
+    >>> result.undirected()  # directions that the data leave open
+    [('x1', 'x3')]
+    >>> result.network is not None  # with method "admm", ask for it: refit=True
+    True
+    """
 
     weights: FloatArray  # [i, j] is the effect of variable i on variable j, before any thresholding
     adjacency: IntArray  # 0/1 after thresholding: always a DAG

@@ -19,7 +19,8 @@ from rich.progress import (
 from dagora.federated.run import Watcher
 from dagora.files import plain
 
-out, err = Console(), Console(stderr=True)
+# Names and paths are shown as they are: "Age [years]" is no markup, ":id:" no emoji.
+out, err = Console(markup=False, emoji=False), Console(stderr=True, markup=False, emoji=False)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 

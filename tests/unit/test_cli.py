@@ -111,6 +111,21 @@ def test_learn_says_which_directions_are_open(data: Path, tmp_path: Path) -> Non
     assert f"The directions of {count} are open" in done.stdout
 
 
+@pytest.mark.parametrize(("options", "rests"), [((), True), (("--method", "covariance"), False)])
+def test_learn_says_what_directions_rest_on(data: Path, tmp_path: Path, options: tuple[str, ...], rests: bool) -> None:
+    done = dagora("learn", *sorted(data.glob("site-*.csv")), *options, cwd=tmp_path)
+    assert ("directions rest on noise variances being about equal" in done.stdout) is rests
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((100, 2)) @ [[1.0, 2.0], [0.0, 1.0]]
+    names = "Age [years]", "state :id: [/x]"
+    for site in ("a", "b"):
+        np.savetxt(tmp_path / f"{site}.csv", rows, delimiter=",", header=",".join(names), comments="")
+    done = dagora("learn", "a.csv", "b.csv", "--method", "covariance", "--out", "out [1]", cwd=tmp_path)
+    assert all(name in done.stdout for name in (*names, "out [1]"))
+
+
 def test_learners_of_weights_leave_no_direction_open(data: Path, tmp_path: Path) -> None:
     sites, chosen = sorted(data.glob("site-*.csv")), ("--method", "covariance", "--learner", "notears")
     assert json.loads(dagora("learn", *sites, *chosen, "--json", cwd=tmp_path).stdout)["undirected"] == []

@@ -40,6 +40,12 @@ def simulate_series(
     `edges` within a time step (d by default) as in `simulate`; `lag_edges` a lag (d), among all d^2 pairs, with
     weights in lag_weight_range divided by decay^(lag - 1), of either sign.  Weights are drawn again until the process
     is stationary.  Every series starts BURN_IN steps into its process.  `split` is of the series among the sites.
+
+    >>> truth, sites = dagora.simulate_series(d=4, series=6, length=50, sites=3, lags=2, seed=0)
+    >>> [len(series) for series in sites], sites[0][0].shape
+    ([2, 2, 2], (50, 4))
+    >>> truth.weights.shape, truth.lag_weights.shape
+    ((4, 4), (2, 4, 4))
     """
     check_choice("graph", graph, GRAPHS)
     check_choice("noise", noise, NOISES)

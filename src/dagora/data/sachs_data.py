@@ -15,6 +15,10 @@ def load_sachs() -> tuple[NamedGraph, FloatArray]:
 
     Sachs et al., Science 308 (2005) 523-529.  For several sites, divide the rows: `np.array_split(rows, 8)`.
     Arrays have no names to match, so compare by position: `evaluate(truth.adjacency, result.adjacency)`.
+
+    >>> truth, rows = dagora.load_sachs()
+    >>> rows.shape, len(truth.edges()), truth.names[:3]
+    ((853, 11), 17, ('Raf', 'Mek', 'Plcg'))
     """
     folder = files("dagora.data") / "sachs"
     # One file at a time: of a zipped package, Python 3.11 cannot give a folder.

@@ -59,6 +59,12 @@ def simulate(
     noise_scale squared), "exponential", "gumbel" (these two not centred, as in NOTEARS) or "uniform"
     (-noise_scale to noise_scale).  `split`: see `partition`.  The number of sites and the split leave the graph
     and the pooled rows as they are: only the cuts between the sites move.
+
+    >>> truth, sites = dagora.simulate(d=5, edges=4, n=100, sites=3, seed=0)
+    >>> [rows.shape for rows in sites]
+    [(34, 5), (33, 5), (33, 5)]
+    >>> truth.names, int(truth.adjacency.sum())
+    (('x1', 'x2', 'x3', 'x4', 'x5'), 4)
     """
     check_choice("model", model, MODELS)
     check_choice("graph", graph, GRAPHS)

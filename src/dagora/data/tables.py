@@ -176,7 +176,9 @@ def _check_names(site: str, names: tuple[str, ...]) -> None:
     if len(names) == 1:
         for mark, word in _HINTS.items():
             if mark in names[0]:  # the name is not shown: without a header it would hold values
-                raise InputError(f"{place(site)}: one column in all; is the separator {word}?")
+                raise InputError(
+                    f"{place(site)}: one column in all; is the separator {word}? .csv and .txt take commas, .tsv tabs"
+                )
         raise InputError(f"{place(site, names[0])}: the only column; two or more are needed")
     if "" in names:
         position = names.index("") + 1

@@ -63,6 +63,16 @@ def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = (), format
     """Read a graph in any of the formats; a file without a known end is taken for CSV.
 
     names: for a list of edges in CSV, variables that no edge mentions.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = Path(folder, "graph.dot").write_text('digraph { "age" -> "blood pressure"; age -> bmi }')
+    ...     graph = dagora.read_graph(Path(folder, "graph.dot"))
+    >>> graph.names
+    ('age', 'blood pressure', 'bmi')
+    >>> graph.adjacency.tolist()
+    [[0, 1, 1], [0, 0, 0], [0, 0, 0]]
     """
     path = Path(path)
     known = FORMATS["csv"] if format is None and not _known_end(path) else format_of(path, format)

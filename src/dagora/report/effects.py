@@ -3,12 +3,8 @@
 from math import ceil, inf
 from pathlib import Path
 
-import matplotlib
-
 from dagora.errors import InputError
 from dagora.result import Result
-
-matplotlib.use("Agg", force=False)
 
 MOST = 24  # panels: more cannot be read
 _COLUMNS = 4

@@ -5,7 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,6 @@ from dagora.report.layout import layered
 
 if TYPE_CHECKING:
     from dagora.result import Result
-
-matplotlib.use("Agg", force=False)
 
 _FOUND, _REVERSED, _EXTRA, _MISSED = "#0072B2", "#E69F00", "#D55E00", "#999999"  # Okabe and Ito: safe for all eyes
 _PLUS, _MINUS = _FOUND, _EXTRA

@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 
 from dagora.arrays import FloatArray, IntArray
 from dagora.errors import InputError
 from dagora.graphs import topological_order
-
-matplotlib.use("Agg", force=False)
 
 _WITHIN, _LAGS = "#0072B2", ("#D55E00", "#E69F00", "#009E73", "#CC79A7")  # Okabe and Ito: safe for all eyes
 _GREY = "#999999"
