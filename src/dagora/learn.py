@@ -24,6 +24,8 @@ from dagora.federated.policy import Job
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site, naming
 from dagora.files import make_folder
+from dagora.interchange.knowledge_files import known_as_text
+from dagora.knowledge import Knowledge
 from dagora.result import Result
 from dagora.transport.in_process import InProcess
 
@@ -56,6 +58,7 @@ def learn(
     seed: int | None = None,
     device: str | None = None,
     refit: bool | None = None,
+    knowledge: Knowledge | str | os.PathLike[str] | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -102,6 +105,8 @@ def learn(
     refit: model "linear": after the graph, fit coefficients, intercepts and noise variances to the rows of all sites,
         so that `result.network` can be sampled and queried; one total more, unless the server has it already
         (covariance, pooled: True; else False).
+    knowledge: models "linear", "additive" and "dynamic": required and forbidden edges and tiers, which the graph keeps
+        to: a Knowledge, or its file (Tetrad's, or CSV; docs/knowledge.md).
     hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
         weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
@@ -111,7 +116,7 @@ def learn(
     learner = with_default_learner(learner, model, method, privacy)
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
-        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit,
+        lags, lag_lam, lag_threshold, hidden, ridge, seed, device, refit, known_as_text(knowledge),
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 import networkx as nx
 import numpy as np
 
-from dagora.arrays import FloatArray, IntArray
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.tables import Source, open_table
 from dagora.errors import InputError
 from dagora.federated.protocol import Functions
@@ -22,6 +22,7 @@ from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
 from dagora.interchange.libraries import to_causallearn, to_networkx, to_pgmpy
 from dagora.interchange.named import NamedGraph
 from dagora.interchange.registry import write_graph
+from dagora.knowledge import Constraints, Knowledge
 
 
 class Effect(NamedTuple):
@@ -51,6 +52,7 @@ class Result:
     lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
     lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
     functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
+    knowledge: Knowledge | None = None  # what was known before, and the graph keeps to
     network: GaussianNetwork | None = None  # the graph with its parameters (`refit`), to sample from and to query
 
     @property
@@ -73,9 +75,26 @@ class Result:
         """The graph's equivalence class: 1 for a compelled arrow i -> j, -1 (once, i < j) for an undirected edge.
 
         From learners of classes, what they identified (with PC, or by voting, in rare cases the class of no DAG;
-        `warnings` then says so); else the class of `adjacency`.
+        `warnings` then says so); else the class of `adjacency`.  Of a class, only members that keep to prior knowledge
+        count, so that it may direct more edges.
         """
-        return dag_to_cpdag(self.adjacency) if self.identified is None else self.identified
+        if self.identified is not None:
+            return self.identified
+        cpdag = dag_to_cpdag(self.adjacency)
+        kept = None if self.constraints is None else self.constraints.of_class(cpdag)
+        return cpdag if kept is None else kept
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """Prior knowledge about the variables, as arrays."""
+        return None if self.knowledge is None else self.knowledge.constraints(self.names)
+
+    @property
+    def known_directions(self) -> BoolArray:
+        """[i, j]: the direction of the edge i -> j was known before."""
+        if self.constraints is None:
+            return np.zeros(self.adjacency.shape, dtype=bool)
+        return self.constraints.known(self.adjacency == 1)
 
     def edges(self) -> list[tuple[str, str, float]]:
         """(source, target, weight) of every edge, the largest |weight| first."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alone
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
+from dagora.algorithms.knowing import with_knowledge
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.parameters import with_parameters
 from dagora.algorithms.private_covariance import PrivateCovarianceServer, PrivateCovarianceSite
@@ -20,12 +21,15 @@ from dagora.data.moments import Moments
 from dagora.data.rows import Rows
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
+from dagora.interchange.knowledge_files import parse_csv, write_csv
+from dagora.knowledge import Constraints, Knowledge
 from dagora.learners import additive
 from dagora.learners.base import Learned, LearnerOptions
 from dagora.learners.golem import UNEQUAL_LAM
 from dagora.learners.registry import LEARNERS, SCORES, naming_columns, with_names
 from dagora.models.dynamic import DynamicModel, by_part
 from dagora.models.linear import LinearModel, read_weights
+from dagora.models.restricted import RestrictedModel
 
 MODELS = ("linear", "additive", "mlp", "masked", "dynamic")
 METHODS = ("admm", "covariance", "voting", "average", "pooled")
@@ -44,9 +48,11 @@ MASKED_DEFAULTS = {"lam": 0.01, "ridge": 0.01, "threshold": 0.5, **NETWORK_SHAPE
 MASKED_PUBLISHED = NETWORK_PUBLISHED | {"threshold": 0.5}
 NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
+KNOWING_MODELS = ("linear", "additive", "dynamic")  # those that heed prior knowledge
 MOST_UNITS = 1000  # of a layer: a larger number is a slip
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 
+_CHOICES = ("model", "method", "preset", "learner", "knowledge")
 _NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold", "ridge")
 
 
@@ -73,6 +79,7 @@ class Options:
     seed: int | None = None
     device: str | None = None
     refit: bool | None = None
+    knowledge: str | None = None  # as the lines of a CSV file (docs/knowledge.md), so that it can travel
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -86,9 +93,10 @@ class Options:
             self._check_combination()
         heeded = self._defaults()
         for name, value in asdict(self).items():
-            if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
+            if value is not None and name not in heeded and name not in _CHOICES:
                 raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
         _check_values(self.effective, tuple(additive.SCORES) if self.additive else SCORES)
+        self._check_knowledge()
 
     @property
     def additive(self) -> bool:
@@ -124,7 +132,18 @@ class Options:
         chosen = {"model": self.model, "method": self.method, "preset": self.preset}
         if self.method != "admm" and not self.additive and not self.networks:
             chosen["learner"] = self.chosen_learner
-        return chosen | dict(self.effective)
+        known = {"knowledge": self.knowledge} if self.known is not None else {}
+        return chosen | dict(self.effective) | known
+
+    @cached_property
+    def known(self) -> Knowledge | None:
+        """Prior knowledge by name; None without."""
+        found = Knowledge() if self.knowledge is None else parse_csv(self.knowledge)
+        return found if found else None
+
+    def constraints(self, names: tuple[str, ...]) -> Constraints | None:
+        """Prior knowledge about the columns; of time series, about effects within a time step."""
+        return None if self.known is None else self.known.constraints(names[: len(names) // (self.past + 1)])
 
     @property
     def chosen_learner(self) -> str:
@@ -196,6 +215,19 @@ class Options:
         if self.learner is not None:
             raise InputError(f"learner: model {self.model!r} has its own; leave it out")
 
+    def _check_knowledge(self) -> None:
+        if isinstance(self.knowledge, Knowledge):  # as from a notebook
+            object.__setattr__(self, "knowledge", write_csv(self.knowledge))
+        if self.knowledge is not None and not isinstance(self.knowledge, str):
+            raise InputError("knowledge: must be a dagora.Knowledge or the path of a file; see docs/knowledge.md")
+        if self.known is None:
+            return
+        if self.model not in KNOWING_MODELS:
+            models = ", ".join(map(repr, KNOWING_MODELS))
+            raise InputError(f"knowledge: model {self.model!r} has no use for it; choose from {models}")
+        if (self.method, self.preset) == ("admm", "paper"):
+            raise InputError("knowledge: the paper's ADMM has no place for it; use preset 'default', or leave it out")
+
     def _who(self) -> str:
         if self.additive or self.networks:
             return f"model {self.model!r}"
@@ -208,7 +240,7 @@ class Options:
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     """The algorithm for these variables; its sites start from moments, or from rows for curved effects."""
-    algorithm = _build(options, names)
+    algorithm = with_knowledge(_build(options, names), options.constraints(names))
     asked = options.effective.get("refit", False) and options.method not in ("covariance", "pooled")
     return with_parameters(algorithm, len(names)) if asked else algorithm
 
@@ -219,13 +251,14 @@ def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]
     if options.networks:
         return _networks(options, names)
     if options.method == "admm":
-        return _admm(options, len(names) // (options.past + 1))
+        return _admm(options, len(names) // (options.past + 1), options.constraints(names))
     entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
     voting = options.method == "voting"
     threshold = _threshold(options, len(names) // (options.past + 1))
-    return Algorithm(LocalSite(learn, voting), LocalServer(voting, entry.classes, threshold))
+    server = LocalServer(voting, entry.classes, threshold, options.constraints(names))
+    return Algorithm(LocalSite(learn, voting), server)
 
 
 def _threshold(options: Options, d: int) -> float | FloatArray:
@@ -237,11 +270,12 @@ def _threshold(options: Options, d: int) -> float | FloatArray:
 def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
     """The covariance method for summands that are noised: its sites bound what a row can change."""
     server = PrivateCovarianceServer(names, _learner(options, names), noise)
-    return Algorithm(PrivateCovarianceSite(), server)
+    return with_knowledge(Algorithm(PrivateCovarianceSite(), server), options.constraints(names))
 
 
 def _additive(options: Options, names: tuple[str, ...]) -> Algorithm[Rows, Any, Any]:
-    learn: Learn = naming_columns(partial(additive.additive, **options.effective), names)
+    known = options.constraints(names)
+    learn: Learn = naming_columns(partial(additive.additive, **options.effective, constraints=known), names)
     if options.method == "voting":
         return Algorithm(LocalSite(partial(alone, learn=learn), voting=True), LocalServer(True, False, 0.0))
     return Algorithm(AdditiveSite(), AdditiveServer(len(names), learn))
@@ -259,11 +293,11 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
 
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     heeded = {name: value for name, value in options.effective.items() if name != "refit"}
-    chosen = LearnerOptions(**heeded, published=options.published)
+    chosen = LearnerOptions(**heeded, published=options.published, constraints=options.constraints(names))
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
-def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
+def _admm(options: Options, d: int, known: Constraints | None) -> Algorithm[Moments, Any, Any]:
     chosen, lags = options.effective, options.past
     self_loops = options.preset == "paper"  # its text does not bar them
     model = LinearModel(not self_loops, chosen.get("intercept", False))
@@ -275,10 +309,13 @@ def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
     else:
         inputs = lags * d if chosen["polish"] else 0
         consensus = Consensus(global_mean=True, by_rows=True, memory=5, inputs=inputs)
-        schedule = PathSchedule(chosen["lam"], chosen.get("lag_lam", 0.0), polish=chosen["polish"])
+        schedule = PathSchedule(chosen["lam"], chosen.get("lag_lam", 0.0), polish=chosen["polish"], known=known)
     read = partial(read_weights, d=d * (lags + 1), threshold=_threshold(options, d))
     server = AdmmServer(d * (lags + 1), np.zeros(model.shape(d)), consensus, schedule, read)
-    return Algorithm(AdmmSite(model, consensus), server)
+    if known is None:
+        return Algorithm(AdmmSite(model, consensus), server)
+    restricted = RestrictedModel(np.concatenate([known.permitted, np.ones((lags * d, d), dtype=bool)]))
+    return Algorithm(AdmmSite(restricted, consensus, restricted.multipliers), server)
 
 
 def _known(option: str, value: str, choices: tuple[str, ...]) -> None:

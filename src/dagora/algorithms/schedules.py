@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dagora.acyclicity import log_determinant, trace_exponential
-from dagora.arrays import BoolArray, FloatArray
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.graphs import order_of
-from dagora.solvers.global_step import ordered_step, paper_step, path_step
+from dagora.knowledge import Constraints
+from dagora.solvers.global_step import block_step, ordered_step, paper_step, path_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
 from dagora.solvers.polish import polish
 from dagora.solvers.proximal import soft_threshold
@@ -138,6 +139,8 @@ class PathSchedule:
 
     rho is in units of the variables' variances, and the penalties' strength does not depend on the number of sites.
     Rows of W below the first d are weights of the past, at a price of their own: h and the order do not concern them.
+    With knowledge, forbidden entries are zero and required ones have no price; where it leaves no direction open, the
+    first step is 2.
     """
 
     lam: float = 0.1
@@ -149,10 +152,13 @@ class PathSchedule:
     final_tolerance: float = 1e-3
     most_polishes: int = 4
     polish: bool = True  # step 3
+    known: Constraints | None = None
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
-        return PathPlan(max(1.0, (d * sites / rows) ** 0.3))
+        settled = self.known is not None and self.known.ordered
+        allowed = order_of(self.known.permitted) if self.known is not None and settled else None
+        return PathPlan(max(1.0, (d * sites / rows) ** 0.3), STAGES if settled else 0, allowed=allowed)
 
     def with_inputs(self, plan: PathPlan, covariance: FloatArray) -> PathPlan:
         """Keep the covariance of the past for the polish."""
@@ -182,7 +188,10 @@ class PathSchedule:
             return self._polish(plan, plan.allowed, W, B, Z, metric)
         plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)
         d = W.shape[1]
-        return replace(plan, allowed=order_of(W[:d])) if path_ended(plan.stage, W[:d], metric[:d]) else plan
+        required = None if self.known is None else self.known.required
+        if not path_ended(plan.stage, W[:d], metric[:d], required):
+            return plan
+        return replace(plan, allowed=order_of(W[:d], required))
 
     def _polish(
         self,
@@ -193,9 +202,14 @@ class PathSchedule:
         Z: FloatArray,
         metric: FloatArray,
     ) -> PathPlan:
-        S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
         d = W.shape[1]
-        found = polish(S, W, allowed, np.repeat([self.lam, self.lag_lam], [d, len(W) - d]))
+        known = Constraints.none(d) if self.known is None else self.known
+        before = np.ones((len(W) - d, d), dtype=bool)
+        permitted = np.concatenate([known.permitted, before])
+        # Where sites hold B_k at zero, Z has their multipliers, and B nothing.
+        S = implied_covariance(B * permitted, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
+        prices = np.concatenate([np.broadcast_to(known.prices(self.lam), (d, d)), self.lag_lam * before])
+        found = polish(S, W, allowed, prices, permitted=permitted, required=known.required)
         plan = replace(plan, polishes=plan.polishes + 1)
         if found.reversals > 0 and plan.polishes <= self.most_polishes:
             return replace(plan, allowed=found.allowed, rounds=0, lowest=np.inf, trusted=0)
@@ -211,10 +225,24 @@ class PathSchedule:
         before = soft_threshold(Z[d:], self.lag_lam / c[d:])
         W, Z, c, variances = W[:d], Z[:d], c[:d], metric[:d]
         if plan.allowed is not None:
-            within = ordered_step(Z, c, self.lam, plan.allowed)
+            lam, allowed = self.lam, plan.allowed
+            if self.known is None:
+                within = ordered_step(Z, c, lam, allowed)
+            else:
+                within = ordered_step(Z, c, self.known.prices(lam), allowed & self.known.permitted)
             return np.concatenate([within, before]), replace(plan, h=0.0)
-        effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
-        within = path_step(W, Z, c, self.lam, path_penalty(plan.stage, variances), effort).W
+
+        def penalty(block: IntArray) -> float:
+            return path_penalty(plan.stage, variances[block])
+
+        def effort(block: IntArray) -> float:
+            return float(0.3 * min(plan.distance, 1e-2) * float(variances[block].mean()) * np.sqrt(len(block)))
+
+        if self.known is None:
+            everyone = np.arange(d)
+            within = path_step(W, Z, c, self.lam, penalty(everyone), effort(everyone)).W
+        else:
+            within = block_step(W, Z, c, self.lam, penalty, effort, self.known)
         return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:
