@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from rich.table import Table
 
 from dagora.cli_nonlinear import CURVED
@@ -26,9 +27,11 @@ def print_edges(result: Result) -> None:
     edges, undirected = result.edges(), set(result.undirected())
     table = Table("source", "target", "weight", "direction", title=count(len(edges), "edge"))
     table.columns[2].justify = "right"
+    known = {(result.names[i], result.names[j]) for i, j in np.argwhere(result.known_directions).tolist()}
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
-        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->")
+        direction = "-> (known)" if (source, target) in known else "either way" if open_ else "->"
+        table.add_row(source, target, _signed(result, weight), direction)
     out.print(table)
     if undirected:
         out.print(

@@ -58,7 +58,6 @@ def conclude(
         functions=estimate.functions,
         network=_network(estimate, options, names, adjacency),
         lag_weights=estimate.weights[d:].reshape(-1, d, d) + 0.0 if options.dynamic else None,
-        knowledge=options.known,
         lag_adjacency=estimate.edges[d:].reshape(-1, d, d).astype(np.int64) if options.dynamic else None,
     )
 

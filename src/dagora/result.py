@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -19,6 +20,7 @@ from dagora.federated.run import Departure
 from dagora.files import plain, write_edges, write_files, write_lag_matrices, write_lagged_edges, write_matrix
 from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
+from dagora.interchange.knowledge_files import parse_csv
 from dagora.interchange.libraries import to_causallearn, to_networkx, to_pgmpy
 from dagora.interchange.named import NamedGraph
 from dagora.interchange.registry import write_graph
@@ -52,7 +54,6 @@ class Result:
     lag_weights: FloatArray | None = None  # (p, d, d): [l - 1, i, j], the effect of i, l steps before, on j
     lag_adjacency: IntArray | None = None  # 0/1 after thresholding; None, like its weights, unless data are series
     functions: Functions | None = None  # what each variable is of its parents, by a nonlinear model
-    knowledge: Knowledge | None = None  # what was known before, and the graph keeps to
     network: GaussianNetwork | None = None  # the graph with its parameters (`refit`), to sample from and to query
 
     @property
@@ -84,9 +85,15 @@ class Result:
         kept = None if self.constraints is None else self.constraints.of_class(cpdag)
         return cpdag if kept is None else kept
 
-    @property
+    @cached_property
+    def knowledge(self) -> Knowledge | None:
+        """What was known before learning, and the graph keeps to."""
+        text = self.settings.get("knowledge")
+        return None if text is None else parse_csv(text)
+
+    @cached_property
     def constraints(self) -> Constraints | None:
-        """Prior knowledge about the variables, as arrays."""
+        """The same as arrays over the variables."""
         return None if self.knowledge is None else self.knowledge.constraints(self.names)
 
     @property

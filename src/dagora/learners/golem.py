@@ -9,7 +9,8 @@ As its authors do, it works on the data in their own units: the likelihood of GO
 h and the threshold have, and GOLEM-EV's equal variances are a statement about units.
 With no more rows than variables, or with collinear columns, the likelihoods are unbounded (with cycles, W can leave no
 residuals): refused.
-With knowledge, forbidden entries are zero and required ones have no price.  Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold` and `score`.
+With knowledge, forbidden entries are zero and required ones have no price.
+Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold` and `score`.
 """
 
 import numpy as np

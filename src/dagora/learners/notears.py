@@ -94,7 +94,7 @@ def _by_blocks(S: FloatArray, lam: Price, d: int, known: Constraints | None, *, 
     W, bounds = np.zeros((len(S), d)), Bounds.of(known, len(S), d)
     warnings: tuple[str, ...] = ()
     for block in known.blocks:
-        parents = bounds.free[:, block].any(axis=1)
+        parents: BoolArray = np.asarray(bounds.free[:, block].any(axis=1))
         parents[block] = False
         rows = np.concatenate([block, np.flatnonzero(parents)])
         prices = lam[rows] if isinstance(lam, np.ndarray) else lam

@@ -29,6 +29,9 @@ _MOST_BLOCKS = 8  # smaller ones are taken together: each has a matrix to invert
 _FEW = 4  # a column with fewer parents than one in so many of its block's is a problem of its own
 
 
+Places = tuple[IntArray, IntArray]  # of entries: rows and columns
+
+
 @dataclass(frozen=True)
 class Block:
     """Columns and the rows over which they are a problem; of each column the rows held, itself first (padded)."""
@@ -39,31 +42,49 @@ class Block:
     held: IntArray  # (columns, f): places among `rows`
     real: BoolArray  # (columns, f): no padding
     step: FloatArray  # M
+    steps: FloatArray  # its columns of the diagonal
     inverse: FloatArray  # (columns, f, f): of M_FF
     slopes: FloatArray  # D^-1 G / rho, of the rows outside against these
 
+    @cached_property
+    def _here(self) -> Places:
+        return self.rows[:, None], self.columns
+
+    @cached_property
+    def _there(self) -> Places:
+        return self.outside[:, None], self.columns
+
+    @cached_property
+    def _own(self) -> Places:
+        return self.held[:, 0], np.arange(len(self.columns))
+
+    @cached_property
+    def _each(self) -> Places:
+        column = np.broadcast_to(np.arange(len(self.columns))[:, None], self.real.shape)
+        return self.held[self.real], column[self.real]
+
     def take(self, centre: FloatArray, B: FloatArray, u: FloatArray) -> None:
         """Fill in the columns of B, and multipliers."""
-        here, places = np.ix_(self.rows, self.columns), np.arange(len(self.columns))[:, None]
-        gap = centre[here]
-        gap[self.held[:, 0], places[:, 0]] -= 1.0
+        gap = centre[self._here]
+        gap[self._own] -= 1.0
         found = self.step @ gap  # B - E, before anything is held
-        excess = np.where(self.real, found[self.held, places], 0.0)
-        excess[:, 0] += 1.0
-        shift = -(self.inverse @ excess[:, :, None])[:, :, 0]
         if self.held.shape[1] == 1:
-            found += self.step[:, self.held[:, 0]] * shift[:, 0]
+            found -= self.steps * ((found[self._own] + 1.0) * self.inverse[:, 0, 0])
         else:
+            excess = found[self.held, self._own[1][:, None]] * self.real
+            excess[:, 0] += 1.0
+            shift = (self.inverse @ excess[:, :, None])[:, :, 0][self.real]
             shifts = np.zeros_like(found)
-            np.add.at(shifts, (self.held, places), shift)  # padding adds nothing
-            found += self.step @ shifts
-            held, column = self.held[self.real], np.broadcast_to(places, self.real.shape)[self.real]
-            u[self.rows[held], self.columns[column]] = -(gap[held, column] + shift[self.real])
-            found[held, column] = 0.0
-        found[self.held[:, 0], places[:, 0]] = -1.0
-        u[np.ix_(self.outside, self.columns)] = -(self.slopes @ found)
-        found[self.held[:, 0], places[:, 0]] = 0.0
-        B[here] = found
+            shifts[self._each] = shift
+            found -= self.step @ shifts
+            rows, columns = self._each
+            u[self.rows[rows], self.columns[columns]] = shift - gap[self._each]
+            found[self._each] = 0.0
+        found[self._own] = -1.0
+        if len(self.outside):
+            u[self._there] = self.slopes @ -found
+        found[self._own] = 0.0
+        B[self._here] = found
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,9 @@ class RestrictedModel:
 
     @cached_property
     def _held(self) -> BoolArray:
-        held: BoolArray = ~self.free & ~np.eye(*self.free.shape, dtype=bool)
+        d = self.free.shape[1]
+        held: BoolArray = ~self.free
+        held[np.arange(d), np.arange(d)] = False
         return held
 
     @cached_property
@@ -154,7 +177,7 @@ class RestrictedModel:
 
 
 def _block(problem: RestrictedSquares, rho: float, free: BoolArray, columns: IntArray) -> Block:
-    inside = free[:, columns].any(axis=1)
+    inside: BoolArray = np.asarray(free[:, columns].any(axis=1))
     inside[columns] = True
     rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
     step = _step(problem, rho, rows, np.diag(problem.metric[rows]))
@@ -167,7 +190,7 @@ def _block(problem: RestrictedSquares, rho: float, free: BoolArray, columns: Int
     both = real[:, :, None] & real[:, None, :]
     M = np.where(both, step[padded[:, :, None], padded[:, None, :]], np.eye(f))
     slopes = problem.gram[np.ix_(outside, rows)] / (rho * problem.metric[outside, None])
-    return Block(columns, rows, outside, padded, real, step, np.linalg.inv(M), slopes)
+    return Block(columns, rows, outside, padded, real, step, step[:, own], np.linalg.inv(M), slopes)
 
 
 def _few(problem: RestrictedSquares, rho: float, free: BoolArray, columns: IntArray) -> Few:
