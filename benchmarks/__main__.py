@@ -23,6 +23,7 @@ NAMES = (
     "leakage",
     "additive",
     "dynamic",
+    "knowledge",
     "mlp",
     "mlp_steps",
     "masked",

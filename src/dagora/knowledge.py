@@ -31,10 +31,11 @@ class Knowledge:
     which no variable is a cause of another.  What the tiers do not mention they leave free.
     """
 
-    required: tuple[Edge, ...] = ()
-    forbidden: tuple[Edge, ...] = ()
-    tiers: tuple[tuple[str, ...], ...] = ()
-    forbidden_within: tuple[int, ...] = ()
+    # Any lists do; they are kept as tuples, each entry once.
+    required: Sequence[Sequence[str]] = ()
+    forbidden: Sequence[Sequence[str]] = ()
+    tiers: Sequence[Sequence[str]] = ()
+    forbidden_within: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         edges = {kind: _edges(kind, getattr(self, kind)) for kind in ("required", "forbidden")}

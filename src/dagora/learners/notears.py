@@ -57,13 +57,13 @@ def notears(moments: Moments, options: LearnerOptions) -> Learned:
     else:
         found = _by_blocks(S, lam, d, options.constraints, search=options.polish)
     edges = np.abs(found.weights) > by_part(d, options.lags, options.threshold, options.lag_threshold)
-    edges[:d] |= bounds.required
+    edges |= bounds.required
     return Learned(found.weights, edges, warnings=found.warnings)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known: which entries of W may differ from zero, and which edges (d x d) have to be there."""
+    """What is known of the entries of W: which may differ from zero, and which edges have to be there."""
 
     free: BoolArray
     required: BoolArray
@@ -72,19 +72,24 @@ class Bounds:
     def of(cls, known: Constraints | None, rows: int, d: int) -> "Bounds":
         """Inputs, below the first d rows, are always free."""
         known = Constraints.none(d) if known is None else known
-        return cls(np.concatenate([known.permitted, np.ones((rows - d, d), dtype=bool)]), known.required)
+        past = np.ones((rows - d, d), dtype=bool)
+        return cls(np.concatenate([known.permitted, past]), np.concatenate([known.required, ~past]))
 
     def within(self, rows: IntArray, columns: IntArray) -> "Bounds":
         """For some rows, those of the columns first."""
-        return Bounds(self.free[np.ix_(rows, columns)], self.required[np.ix_(columns, columns)])
+        some = np.ix_(rows, columns)
+        return Bounds(self.free[some], self.required[some])
+
+    @property
+    def edges(self) -> BoolArray:
+        """The required ones among the columns' variables, which an order has to follow."""
+        return self.required[: self.required.shape[1]]
 
     def prices(self, lam: Price) -> Price:
         """A price for each entry, if some have none."""
         if not self.required.any():
             return lam
-        prices = np.array(np.broadcast_to(lam, self.free.shape))
-        prices[: len(self.required)][self.required] = 0.0
-        return prices
+        return np.where(self.required, 0.0, lam)
 
 
 def _by_blocks(S: FloatArray, lam: Price, d: int, known: Constraints | None, *, search: bool) -> Solution:
@@ -189,7 +194,7 @@ def notears_path(
         W[np.ix_(rows, columns)] = rest.weights
         return Solution(W, rest.warnings)
     stage = 0
-    while d > 1 and not path_ended(stage, W[:d], variances, bounds.required):
+    while d > 1 and not path_ended(stage, W[:d], variances, bounds.edges):
         W = _descend(S, W, bounds.prices(lam), path_penalty(stage, variances), _ON_THE_WAY, bounds.free)
         stage += 1
     return _polished(S, W, lam, bounds, search=search)
@@ -197,9 +202,9 @@ def notears_path(
 
 def _polished(S: FloatArray, W: FloatArray, lam: Price, bounds: Bounds, *, search: bool = True) -> Solution:
     """The lasso in W's order, or in the best one that reversals of edges lead to."""
-    order = order_of(W[: W.shape[1]], bounds.required)
+    order = order_of(W[: W.shape[1]], bounds.edges)
     prices = np.broadcast_to(bounds.prices(lam), W.shape)
-    found = polish(S, W, order, prices, search=search, permitted=bounds.free, required=bounds.required)
+    found = polish(S, W, order, prices, search=search, permitted=bounds.free, required=bounds.edges)
     return Solution(found.W, () if found.converged else ("the search over orders did not come to its end",))
 
 
