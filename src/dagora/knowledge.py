@@ -17,7 +17,15 @@ import numpy as np
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.wording import listing
 from dagora.errors import InputError
-from dagora.graphs import descendants, restricted_class, skeleton, strong_components
+from dagora.graphs import (
+    ARROW,
+    closest_extension,
+    descendants,
+    restricted_class,
+    skeleton,
+    strong_components,
+    without_known_cycles,
+)
 
 Edge = tuple[str, str]
 
@@ -184,6 +192,16 @@ class Constraints:
         known: BoolArray = joined & self.forbidden.T & ~self.forbidden
         return known
 
+    @cached_property
+    def relaxed(self) -> "Constraints":
+        """The order of blocks and required edges alone: where a search that would get stuck between forbidden edges
+        may start.
+        """
+        block = np.empty(len(self.required), dtype=np.int64)
+        for place, members in enumerate(self.blocks):
+            block[members] = place
+        return Constraints((block[:, None] > block) | descendants(self.required).T, self.required)
+
     def of_class(self, cpdag: IntArray) -> IntArray | None:
         """What is left of an equivalence class, as a PDAG; None if nothing is."""
         return restricted_class(cpdag, self.forbidden, self.required)
@@ -192,9 +210,17 @@ class Constraints:
         """Whether a graph keeps to them."""
         return not (edges & self.forbidden).any() and bool(edges[self.required].all())
 
-    def directed(self, cpdag: IntArray) -> BoolArray:
-        """The arrows of a class that knowledge alone directs."""
-        return self.known(skeleton(cpdag) == 1)
+    def member(self, cpdag: IntArray, strength: FloatArray) -> IntArray:
+        """A DAG with the skeleton of a class, but for edges in the way, that has no forbidden edge.
+
+        strength: which edge goes where those whose direction is known make a cycle.
+        """
+        joined = skeleton(cpdag) == 1
+        joined &= self.permitted | self.permitted.T
+        arrows = self.known(joined)
+        pdag = np.where(arrows, ARROW, np.where(joined & ~arrows.T, cpdag, 0))
+        pdag, _ = without_known_cycles(pdag, strength, arrows, self.required)
+        return closest_extension(pdag, strength, self.known(skeleton(pdag) == 1))
 
 
 def _listed(what: str, found: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dagora.acyclicity import log_determinant, trace_exponential
-from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.arrays import BoolArray, FloatArray
 from dagora.graphs import order_of
 from dagora.knowledge import Constraints
 from dagora.solvers.global_step import block_step, ordered_step, paper_step, path_step
@@ -231,18 +231,12 @@ class PathSchedule:
             else:
                 within = ordered_step(Z, c, self.known.prices(lam), allowed & self.known.permitted)
             return np.concatenate([within, before]), replace(plan, h=0.0)
-
-        def penalty(block: IntArray) -> float:
-            return path_penalty(plan.stage, variances[block])
-
-        def effort(block: IntArray) -> float:
-            return float(0.3 * min(plan.distance, 1e-2) * float(variances[block].mean()) * np.sqrt(len(block)))
-
+        effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
+        mu = path_penalty(plan.stage, variances)
         if self.known is None:
-            everyone = np.arange(d)
-            within = path_step(W, Z, c, self.lam, penalty(everyone), effort(everyone)).W
+            within = path_step(W, Z, c, self.lam, mu, effort).W
         else:
-            within = block_step(W, Z, c, self.lam, penalty, effort, self.known)
+            within = block_step(W, Z, c, self.lam, mu, effort, self.known)
         return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:

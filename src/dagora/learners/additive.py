@@ -217,8 +217,7 @@ def _best_order(score: AdditiveScore, order: Order, known: Constraints | None) -
     best: Order = []
     parents: list[Parents] = [frozenset()] * score.d
     for search in searches(score, known):
-        inside = set(search.block)
-        own = search.turn_edges(search.climb(search.valid([v for v in order if v in inside])))
+        own = search.turn_edges(search.climb(search.valid(order)))
         found = search.dag(own)[1]
         best += own
         for v in own:

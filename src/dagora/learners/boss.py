@@ -12,7 +12,9 @@
 Scores have no units and equivalent DAGs have equal scores, so the answer is an equivalence class, whatever the units.
 
 With knowledge, orders that put a required parent after its child have no DAG.  Where it settles all directions between
-blocks of variables (tiers), every block has an order of its own, and all earlier blocks come before it.
+blocks of variables (tiers), every block has an order of its own, and all earlier blocks come before it.  Where it
+forbids single edges, a search that heeds them all ends in poor local optima, for the ways between equivalent DAGs are
+barred.  So a search without these comes first, up to step 3, and one that heeds them starts from a DAG near its end.
 """
 
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
-from dagora.graphs import dag_to_cpdag
+from dagora.graphs import dag_to_cpdag, topological_order
 from dagora.knowledge import Constraints
 from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
@@ -34,13 +36,25 @@ Order = list[int]
 def boss(moments: Moments, options: LearnerOptions) -> Learned:
     """The class of the best DAG found, and a DAG of it.  Heeds `penalty`."""
     bic, known = Bic(moments, options.penalty), options.constraints
+    relaxed = None if known is None else known.relaxed
+    again = known is not None and relaxed is not None and bool((known.forbidden != relaxed.forbidden).any())
+    dag = best_dag(bic, list(starts(bic.R)), relaxed, turn=not again)
+    if known is not None and again:
+        near = known.member(dag_to_cpdag(dag), bic.R)
+        dag = best_dag(bic, [topological_order(near)], known)
+    return learned_class(moments, backward(bic, dag_to_cpdag(dag), known), known)
+
+
+def best_dag(bic: Bic, orders: list[Order], known: Constraints | None, turn: bool = True) -> IntArray:
+    """The best DAG that searches from these orders lead to, block by block; without step 4 unless `turn`."""
     dag: list[Parents] = [frozenset()] * bic.d
     for search in searches(bic, known):
-        ends = [search.turn_edges(search.climb(search.valid(start))) for start in starts(bic.R, search.block)]
+        own = [search.valid(order) for order in orders[: len(orders) if len(search.block) > 1 else 1]]
+        ends = [search.turn_edges(search.climb(order)) if turn else search.climb(order) for order in own]
         best = max((search.dag(order) for order in ends), key=lambda scored: scored[0])[1]
         for v in search.block:
             dag[v] = best[v]
-    return learned_class(moments, backward(bic, dag_to_cpdag(as_matrix(dag)), known), known)
+    return as_matrix(dag)
 
 
 def searches(score: LocalScore, known: Constraints | None) -> Iterator["OrderSearch"]:
@@ -52,13 +66,12 @@ def searches(score: LocalScore, known: Constraints | None) -> Iterator["OrderSea
         before |= sum(1 << v for v in block.tolist())
 
 
-def starts(R: FloatArray, block: list[int]) -> Iterator[Order]:
+def starts(R: FloatArray) -> Iterator[Order]:
     """The first order, and for up to 50 variables others at random, the more the fewer variables (always the same)."""
-    inside = set(block)
-    yield [v for v in first_order(R) if v in inside]
+    yield first_order(R)
     rng = np.random.default_rng(0)
-    for _ in range(100 // len(R) - 1 if len(block) > 1 else 0):
-        yield [v for v in rng.permutation(len(R)).tolist() if v in inside]
+    for _ in range(100 // len(R) - 1):
+        yield rng.permutation(len(R)).tolist()
 
 
 def first_order(R: FloatArray) -> Order:
@@ -82,13 +95,13 @@ class OrderSearch:
         self.block = list(range(score.d)) if block is None else block
         self._trees = {child: GrowShrinkTree(score, child, known) for child in self.block}
         self._known = Constraints.none(score.d) if known is None else known
+        self._inside = np.isin(np.arange(score.d), self.block)
 
     def valid(self, order: Order) -> Order:
-        """The order with required parents moved before their children, all others as they are."""
-        required = self._known.required
+        """The order of the block's variables with required parents before their children, all others as they are."""
+        required, left, found = self._known.required, [v for v in order if self._inside[v]], []
         if not required.any():
-            return order
-        left, found = list(order), []
+            return left
         while left:
             following = next(v for v in left if not required[left, v].any())
             left.remove(following)
@@ -151,7 +164,7 @@ class OrderSearch:
         ancestors = _ancestors(order, edges)
         joined = edges | edges.T
         for head in order:
-            for tail in np.flatnonzero(edges[:, head] & self._known.permitted[head]).tolist():
+            for tail in np.flatnonzero(edges[:, head] & self._known.permitted[head] & self._inside).tolist():
                 turned = _tuck(order, tail, head, ancestors[head])
                 for v in [head, tail, *np.flatnonzero(joined[head] | joined[tail]).tolist()]:
                     turned = self.best_move(turned, v) if v in self._trees else turned

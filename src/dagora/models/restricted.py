@@ -17,6 +17,7 @@ total, for without it the order of the variables could not be improved (schedule
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -25,7 +26,7 @@ from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.graphs import strong_components
 
-_MOST_BLOCKS = 8  # smaller ones are taken together: each has a matrix to invert
+_MOST_BLOCKS, _LEAST_COLUMNS = 8, 20  # smaller blocks are taken together: each has a matrix to invert, and calls
 _FEW = 4  # a column with fewer parents than one in so many of its block's is a problem of its own
 
 
@@ -47,8 +48,9 @@ class Block:
     slopes: FloatArray  # D^-1 G / rho, of the rows outside against these
 
     @cached_property
-    def _here(self) -> Places:
-        return self.rows[:, None], self.columns
+    def _here(self) -> Any:
+        spans = _span(self.rows), _span(self.columns)
+        return (self.rows[:, None], self.columns) if None in spans else spans
 
     @cached_property
     def _there(self) -> Places:
@@ -65,7 +67,7 @@ class Block:
 
     def take(self, centre: FloatArray, B: FloatArray, u: FloatArray) -> None:
         """Fill in the columns of B, and multipliers."""
-        gap = centre[self._here]
+        gap = np.array(centre[self._here])
         gap[self._own] -= 1.0
         found = self.step @ gap  # B - E, before anything is held
         if self.held.shape[1] == 1:
@@ -160,7 +162,7 @@ class RestrictedModel:
         d = self.free.shape[1]
         merged: list[list[int]] = [[]]
         for block in strong_components(self.free[:d]):
-            if len(merged[-1]) * _MOST_BLOCKS >= d:
+            if len(merged[-1]) >= max(d / _MOST_BLOCKS, _LEAST_COLUMNS):
                 merged.append([])
             merged[-1] += block.tolist()
         return [np.sort(block) for block in merged]
@@ -174,6 +176,12 @@ class RestrictedModel:
     def _blocks(self) -> list[IntArray]:
         left = [np.setdiff1d(block, self._few) for block in self._merged]
         return [block for block in left if len(block)]
+
+
+def _span(places: IntArray) -> slice | None:
+    """Neighbouring places as a slice, which costs less."""
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if last - first == len(places) - 1 else None
 
 
 def _block(problem: RestrictedSquares, rho: float, free: BoolArray, columns: IntArray) -> Block:

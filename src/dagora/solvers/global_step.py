@@ -6,15 +6,15 @@ Z is the weighted mean of the sites' B_k + u_k, so nothing here depends on the n
 W may have more rows than columns (an intercept): the penalties act on its first d rows.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy.optimize
 
 from dagora.acyclicity import trace_exponential, walk_weights
-from dagora.arrays import BoolArray, FloatArray, IntArray
+from dagora.arrays import BoolArray, FloatArray
 from dagora.knowledge import Constraints
 from dagora.solvers.proximal import Minimum, minimise_l1, soft_threshold
+
+_SMALL = 40  # variables: the steps of fewer cost little more than the calls
 
 
 def path_step(
@@ -50,28 +50,24 @@ def ordered_step(Z: FloatArray, c: FloatArray, lam: float | FloatArray, allowed:
 
 
 def block_step(
-    W: FloatArray,
-    Z: FloatArray,
-    c: FloatArray,
-    lam: float,
-    penalty: Callable[[IntArray], float],
-    effort: Callable[[IntArray], float],
-    known: Constraints,
+    W: FloatArray, Z: FloatArray, c: FloatArray, lam: float, mu: float, tolerance: float, known: Constraints
 ) -> FloatArray:
-    """W-step with the penalty on h where some directions are known: cycles are within blocks of variables.
+    """W-step with the penalty mu h(W) where some directions are known: cycles are within blocks of variables.
 
-    So h is a sum over blocks.  Each has a W-step of its own, with its own penalty mu and tolerance; what leads from
-    block to block is in closed form.
+    So h is a sum over blocks.  Each has a W-step of its own, small ones together; what leads from one to another is in
+    closed form.
     """
     prices = known.prices(lam)
     found = ordered_step(Z, c, prices, known.permitted)
     by_entry = np.broadcast_to(prices, W.shape)
-    for block in known.blocks:
-        if len(block) > 1:
-            own = np.ix_(block, block)
-            found[own] = path_step(
-                W[own], Z[own], c[own], by_entry[own], penalty(block), effort(block), permitted=known.permitted[own]
-            ).W
+    together: list[int] = []
+    for place, block in enumerate(known.blocks, start=1):
+        together += block.tolist() if len(block) > 1 else []
+        if len(together) >= _SMALL or (together and place == len(known.blocks)):
+            own = np.ix_(together, together)
+            share = tolerance * float(np.sqrt(len(together) / len(W)))
+            found[own] = path_step(W[own], Z[own], c[own], by_entry[own], mu, share, permitted=known.permitted[own]).W
+            together = []
     return found
 
 
