@@ -92,7 +92,7 @@ def _words_for_directions(result: Result) -> dict[str, str]:
     assumed = _ASSUMED.get(str(result.settings["model"]), "direction rests on the form of the effects")
     words = {**_DIRECTIONS, "assumed": assumed}
     if result.knowledge is not None:
-        words["compelled"] = "direction compelled: all equivalent networks that keep to prior knowledge share it"
+        words["compelled"] = "direction compelled, given prior knowledge"
     return words
 
 
