@@ -26,6 +26,7 @@ NAMES = (
     "additive",
     "dynamic",
     "confidence",
+    "knowledge",
     "mlp",
     "mlp_steps",
     "masked",

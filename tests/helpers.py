@@ -38,6 +38,17 @@ class Case:
     def arguments(self) -> dict[str, Any]:
         return {"method": self.method, "preset": self.preset, **self.extra}
 
+    def arguments_for(self, names: Sequence[str]) -> dict[str, Any]:
+        """The same where x1, x2, ... have other names: what is known of them is known by these."""
+        known = self.extra.get("knowledge")
+        if known is None:
+            return self.arguments
+        new = {f"x{place}": name for place, name in enumerate(names, start=1)}
+        required, forbidden, tiers = (
+            [[new[name] for name in group] for group in kind] for kind in (known.required, known.forbidden, known.tiers)
+        )
+        return self.arguments | {"knowledge": dagora.Knowledge(required, forbidden, tiers)}
+
     @property
     def learner(self) -> str | None:
         """The learner at work."""
@@ -166,6 +177,7 @@ class Case:
 
 
 FIT = "fit"  # the phase whose summands differ from round to round
+KNOWN = dagora.Knowledge([("x5", "x1")], [("x4", "x2"), ("x2", "x4")], [["x3", "x5"], ["x2", "x4"]])
 CLASS_LEARNERS = ("boss", "ges", "exact", "pc")
 ALGORITHMS = {
     "admm": Case("admm", "default", 1e-6),
@@ -175,7 +187,9 @@ ALGORITHMS = {
     "admm-likelihood": Case("admm", "default", 1e-6, {"score": "likelihood"}),
     "admm-paper": Case("admm", "paper", 0.1),
     "admm-paper-intercept": Case("admm", "paper", 0.1, {"intercept": True}),
+    "admm-knowledge": Case("admm", "default", 1e-6, {"knowledge": KNOWN}),
     "covariance": Case("covariance", "default", 1e-9),
+    "covariance-knowledge": Case("covariance", "default", 1e-9, {"knowledge": KNOWN}),
     "covariance-paper": Case("covariance", "paper", 0.1),
     "covariance-auto": Case("covariance", "default", 1e-9, {"learner": "notears", "lam": "auto", "threshold": "auto"}),
     "covariance-bootstrap": Case("covariance", "default", 1e-9, {"bootstrap": 3}),

@@ -9,6 +9,7 @@ from dagora.data.simulate import Truth, simulate
 from dagora.errors import ConvergenceWarning, DagoraError, InputError, MessageError, NumericalError, ScaleWarning
 from dagora.gaussian_network import GaussianNetwork
 from dagora.interchange.registry import read_graph
+from dagora.knowledge import Knowledge
 from dagora.lag_order import select_lags
 from dagora.learn import learn
 from dagora.metrics import evaluate
@@ -24,6 +25,7 @@ __all__ = [
     "FederatedDAG",
     "GaussianNetwork",
     "InputError",
+    "Knowledge",
     "MessageError",
     "NumericalError",
     "Result",

@@ -148,6 +148,10 @@ def learn_command(
         typer.Option(help="linear: fit parameters after the graph (covariance, pooled: on; else one total more: off)."),
     ] = None,
     bootstrap: Bootstrap = None,
+    knowledge: Annotated[
+        Path | None,
+        typer.Option(help="linear, additive, dynamic: required and forbidden edges, tiers (Tetrad's file, or CSV)."),
+    ] = None,
     lags: Lags = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
@@ -173,6 +177,8 @@ def learn_command(
     Curved effects: dagora learn north.csv south.csv --model mlp --effects curves.png
 
     Time series: dagora learn north.csv south.csv --model dynamic --lags 2 --series id --time t
+
+    Known edges and order in time: dagora learn north.csv south.csv --knowledge known.csv
     """
     check_drawing(model, drawing)
     check_effects(model, method, preset, effects)
@@ -210,6 +216,7 @@ def learn_command(
             refit=refit,
             standardize=standardize,
             bootstrap=bootstrap,
+            knowledge=knowledge,
             series=series,
             time=time,
             threads=threads,

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -35,10 +36,11 @@ def print_edges(result: Result) -> None:
     table.columns[2].justify = "right"
     for title in () if result.confidence is None else ("edge frequency", "direction frequency"):
         table.add_column(title, justify="right")
+    known = {(result.names[i], result.names[j]) for i, j in np.argwhere(result.known_directions).tolist()}
     for source, target, weight in edges:
         open_ = (source, target) in undirected or (target, source) in undirected
-        shares = _shares(result, source, target)
-        table.add_row(source, target, _signed(result, weight), "either way" if open_ else "->", *shares)
+        direction = "-> (known)" if (source, target) in known else "either way" if open_ else "->"
+        table.add_row(source, target, _signed(result, weight), direction, *_shares(result, source, target))
     out.print(table)
     if result.confidence is not None:
         out.print(

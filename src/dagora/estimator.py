@@ -1,5 +1,6 @@
 """A scikit-learn estimator over `learn`, for pipelines of notebooks: get_params, clone, cross-validated likelihoods."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from scipy.sparse import issparse
 from dagora.arrays import FloatArray, IntArray
 from dagora.data.tables import Source
 from dagora.errors import InputError
+from dagora.knowledge import Knowledge
 from dagora.learn import learn
 from dagora.result import Result
 
@@ -53,6 +55,7 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         refit: bool = True,
         seed: int | None = None,
         bootstrap: int | None = None,
+        knowledge: Knowledge | str | os.PathLike[str] | None = None,
     ) -> None:
         self.model = model
         self.method = method
@@ -69,6 +72,7 @@ class FederatedDAG(BaseEstimator):  # type: ignore[misc]
         self.refit = refit
         self.seed = seed
         self.bootstrap = bootstrap
+        self.knowledge = knowledge
 
     def fit(self, X: Source | Sequence[Source] | Mapping[str, Source], y: object = None) -> "FederatedDAG":
         """Learn from the sites; y is not looked at."""

@@ -55,10 +55,13 @@ def topological_order(adjacency: npt.ArrayLike) -> list[int]:
     return order
 
 
-def break_cycles(adjacency: npt.ArrayLike, strength: npt.ArrayLike) -> tuple[IntArray, list[tuple[int, int]]]:
+def break_cycles(
+    adjacency: npt.ArrayLike, strength: npt.ArrayLike, kept: BoolArray | None = None
+) -> tuple[IntArray, list[tuple[int, int]]]:
     """Remove the weakest edge on any cycle (by |strength|, ties by index) until no cycle is left.
 
-    Returns the DAG and the removed edges, weakest first.
+    Returns the DAG and the removed edges, weakest first.  Edges that are to be `kept` count as the strongest: none of
+    them goes unless they have a cycle of their own.
     """
     # An edge off all cycles stays off them, so one pass over the edges from weak to strong would do.  When an
     # edge has its turn, all stronger ones are there, and the weaker ones left are on no cycle.  So the edges
@@ -66,7 +69,8 @@ def break_cycles(adjacency: npt.ArrayLike, strength: npt.ArrayLike) -> tuple[Int
     present = _edges(adjacency)
     component = _strong_components(present)
     sources, targets = np.nonzero(present & (component[:, None] == component))
-    weak_first = np.argsort(np.abs(np.asarray(strength, dtype=np.float64))[sources, targets], kind="stable")
+    size = np.abs(np.asarray(strength, dtype=np.float64))[sources, targets]
+    weak_first = np.argsort(size if kept is None else np.where(kept[sources, targets], np.inf, size), kind="stable")
     sources, targets = sources[weak_first], targets[weak_first]
     rank = np.arange(1, len(sources) + 1)
     weakest = rank < _widest_way(sources, targets, rank, len(present))[targets, sources]
@@ -87,9 +91,13 @@ def descendants(edges: BoolArray) -> BoolArray:
         reached = further
 
 
-def order_of(weights: npt.ArrayLike) -> BoolArray:
-    """The entries [i, j] with i before j in an order that all of W's edges follow, weakest cycle edges aside."""
-    dag, _ = break_cycles(np.asarray(weights) != 0, weights)
+def order_of(weights: npt.ArrayLike, kept: BoolArray | None = None) -> BoolArray:
+    """The entries [i, j] with i before j in an order that all of W's edges follow, weakest cycle edges aside.
+
+    kept: edges that the order follows in any case, whatever their weight.
+    """
+    present = np.asarray(weights) != 0
+    dag, _ = break_cycles(present if kept is None else present | kept, weights, kept)
     place = np.empty(len(dag), dtype=np.int64)
     place[topological_order(dag)] = np.arange(len(dag))
     before: BoolArray = place[:, None] < place
@@ -126,14 +134,14 @@ def consistent_extension(pdag: npt.ArrayLike) -> IntArray | None:
     return dag if consistent else None
 
 
-def closest_extension(pdag: npt.ArrayLike, strength: npt.ArrayLike) -> IntArray:
+def closest_extension(pdag: npt.ArrayLike, strength: npt.ArrayLike, kept: BoolArray | None = None) -> IntArray:
     """A consistent extension if there is one; else a DAG with the skeleton that makes few compromises.
 
     Cycles of arrows lose their weakest arrow (as in `break_cycles`), whose edge becomes undirected.  All other arrows
     stay.  Where Dor and Tarsi find no sink, the vertex that adds the fewest v-structures is made one.
     """
     marks = np.array(pdag, dtype=np.int64)
-    for tail, head in break_cycles(marks == ARROW, strength)[1]:
+    for tail, head in break_cycles(marks == ARROW, strength, kept)[1]:
         marks[tail, head] = 0
         if marks[head, tail] == 0:
             marks[min(tail, head), max(tail, head)] = UNDIRECTED
@@ -158,6 +166,44 @@ def meek(pdag: npt.ArrayLike) -> IntArray:
                 changed = True
         undirected = [(tail, head) for tail, head in undirected if head in graph.lines[tail]]
     return graph.marks()
+
+
+def restricted_class(cpdag: IntArray, forbidden: BoolArray, required: BoolArray) -> IntArray | None:
+    """The members of a class that have all required arrows and no forbidden one, as a PDAG; None if there are none.
+
+    Edges with one forbidden direction take the other, and Meek's rules close the graph (Meek 1995; a maximally oriented
+    PDAG).  Its consistent extensions are these members if one of them has the class that we started from.
+    """
+    joined = skeleton(cpdag) == 1
+    if (forbidden & forbidden.T & joined).any() or (required & ~joined).any() or (forbidden & (cpdag == ARROW)).any():
+        return None
+    known = joined & forbidden.T
+    if not (known & (cpdag != ARROW)).any():
+        return cpdag  # its arrows say all of it already
+    pdag = meek(np.where(known, ARROW, np.where(known.T, 0, cpdag)))
+    dag = consistent_extension(pdag)
+    return pdag if dag is not None and (dag_to_cpdag(dag) == cpdag).all() else None
+
+
+def without_known_cycles(
+    pdag: IntArray, strength: npt.ArrayLike, known: BoolArray, kept: BoolArray
+) -> tuple[IntArray, list[tuple[int, int]]]:
+    """The PDAG without the weakest edges on cycles of arrows that nobody may turn (`known`), and these edges."""
+    _, removed = break_cycles(known, strength, kept)
+    marks = pdag.copy()
+    for tail, head in removed:
+        marks[tail, head] = 0
+    return marks, removed
+
+
+def strong_components(present: BoolArray) -> list[IntArray]:
+    """The vertices of each strong component, in an order that the edges between components follow."""
+    labels = _strong_components(present)
+    parts = [np.flatnonzero(labels == label) for label in range(labels.max(initial=-1) + 1)]
+    between = np.zeros((len(parts), len(parts)), dtype=bool)
+    between[labels[present.nonzero()[0]], labels[present.nonzero()[1]]] = True
+    np.fill_diagonal(between, False)
+    return [parts[label] for label in topological_order(between)]
 
 
 class _Pdag:

@@ -24,6 +24,8 @@ from dagora.federated.policy import Job
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site, naming
 from dagora.files import make_folder
+from dagora.interchange.knowledge_files import known_as_text
+from dagora.knowledge import Knowledge
 from dagora.result import Result
 from dagora.transport.in_process import InProcess
 
@@ -58,6 +60,7 @@ def learn(
     refit: bool | None = None,
     standardize: bool | None = None,
     bootstrap: int | None = None,
+    knowledge: Knowledge | str | os.PathLike[str] | None = None,
     series: str | None = None,
     time: str | None = None,
     threads: int = 1,
@@ -112,6 +115,8 @@ def learn(
     bootstrap: so many replicates, in each of which every site draws its rows again, with replacement: how often an
         edge is found, and which way, is in `result.confidence` (docs/results.md).  100 are a good number; the run
         takes as many times as long.  None: no replicates.
+    knowledge: models "linear", "additive" and "dynamic": required and forbidden edges and tiers, which the graph keeps
+        to: a Knowledge, or its file (Tetrad's, or CSV; docs/knowledge.md).
     hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
         weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
         With `bootstrap`, any model heeds `seed`: rows are drawn by it and the site's name.
@@ -130,7 +135,7 @@ def learn(
     options = Options(
         model, method, preset, learner, lam, threshold, score, penalty, alpha, polish, intercept,
         lags, lag_lam, lag_threshold, hidden, ridge, 0 if bootstrap is not None and seed is None else seed, device,
-        refit, standardize, bootstrap,
+        refit, standardize, bootstrap, known_as_text(knowledge),
     )  # fmt: skip
     if threads < 1:
         raise InputError("threads: must be 1 or more")

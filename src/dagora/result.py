@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, TextIO
 import networkx as nx
 import numpy as np
 
-from dagora.arrays import FloatArray, IntArray
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.confidence import Confidence
 from dagora.data.tables import Source, open_table
 from dagora.errors import InputError
@@ -28,9 +29,11 @@ from dagora.files import (
 )
 from dagora.gaussian_network import GaussianNetwork
 from dagora.graphs import ARROW, UNDIRECTED, dag_to_cpdag
+from dagora.interchange.knowledge_files import parse_csv
 from dagora.interchange.libraries import to_causallearn, to_networkx, to_pgmpy
 from dagora.interchange.named import NamedGraph
 from dagora.interchange.registry import write_graph
+from dagora.knowledge import Constraints, Knowledge
 
 
 class Effect(NamedTuple):
@@ -97,9 +100,32 @@ class Result:
         """The graph's equivalence class: 1 for a compelled arrow i -> j, -1 (once, i < j) for an undirected edge.
 
         From learners of classes, what they identified (with PC, or by voting, in rare cases the class of no DAG;
-        `warnings` then says so); else the class of `adjacency`.
+        `warnings` then says so); else the class of `adjacency`.  Of a class, only members that keep to prior knowledge
+        count, so that it may direct more edges.
         """
-        return dag_to_cpdag(self.adjacency) if self.identified is None else self.identified
+        if self.identified is not None:
+            return self.identified
+        cpdag = dag_to_cpdag(self.adjacency)
+        kept = None if self.constraints is None else self.constraints.of_class(cpdag)
+        return cpdag if kept is None else kept
+
+    @cached_property
+    def knowledge(self) -> Knowledge | None:
+        """What was known before learning, and the graph keeps to."""
+        text = self.settings.get("knowledge")
+        return None if text is None else parse_csv(text)
+
+    @cached_property
+    def constraints(self) -> Constraints | None:
+        """The same as arrays over the variables."""
+        return None if self.knowledge is None else self.knowledge.constraints(self.names)
+
+    @property
+    def known_directions(self) -> BoolArray:
+        """[i, j]: the direction of the edge i -> j was known before."""
+        if self.constraints is None:
+            return np.zeros(self.adjacency.shape, dtype=bool)
+        return self.constraints.known(self.adjacency == 1)
 
     def edges(self) -> list[tuple[str, str, float]]:
         """(source, target, weight) of every edge, the largest |weight| first."""

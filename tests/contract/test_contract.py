@@ -1,6 +1,6 @@
 """What every algorithm keeps to, under every aggregation and over every transport."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -51,8 +51,8 @@ def learned(algorithm: str, aggregation: str = "plain", transport: str = "in-pro
     return learn_over(TRANSPORTS[transport], small_sites(), ALGORITHMS[algorithm], aggregation)[0]
 
 
-def learn(algorithm: str, sites: Any) -> dagora.Result:
-    return dagora.learn(sites, **ALGORITHMS[algorithm].arguments)
+def learn(algorithm: str, sites: Any, names: Sequence[str] = ("x1", "x2", "x3", "x4", "x5")) -> dagora.Result:
+    return dagora.learn(sites, **ALGORITHMS[algorithm].arguments_for(names))
 
 
 def frames(columns: list[list[int]], names: tuple[str, ...]) -> dict[str, pa.Table]:
@@ -154,8 +154,8 @@ def test_order_of_a_sites_columns_is_irrelevant(algorithm: str) -> None:
     # Columns are found by name, in the first site's order: not even rounding changes.
     names = ("v", "w", "x", "y", "z")
     straight = list(range(D))
-    result = learn(algorithm, frames([straight, straight, straight], names))
-    shuffled = learn(algorithm, frames([straight, [3, 1, 0, 2, 4], straight[::-1]], names))
+    result = learn(algorithm, frames([straight, straight, straight], names), names)
+    shuffled = learn(algorithm, frames([straight, [3, 1, 0, 2, 4], straight[::-1]], names), names)
     assert shuffled.names == result.names == names
     assert shuffled.weights.tobytes() == result.weights.tobytes()
     # Other names and another kind of table, the same graph.
@@ -166,7 +166,8 @@ def test_order_of_a_sites_columns_is_irrelevant(algorithm: str) -> None:
 def test_permuting_variables_permutes_the_weights(algorithm: str) -> None:
     # Not bit by bit: sums over variables round in another order, and solvers stop within their tolerance.
     order = [3, 0, 4, 2, 1]
-    permuted, result = learn(algorithm, [rows[:, order] for rows in small_sites()]), learned(algorithm)
+    names = [f"x{order.index(place) + 1}" for place in range(D)]
+    permuted, result = learn(algorithm, [rows[:, order] for rows in small_sites()], names), learned(algorithm)
     expected_class = both_ways(result.cpdag)[np.ix_(order, order)]
     np.testing.assert_array_equal(both_ways(permuted.cpdag), expected_class)
     if ALGORITHMS[algorithm].classes:

@@ -47,6 +47,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "N": 60,
         "K": 3,
     },
+    "knowledge": {"D": (5,), "ROWS": 20, "K": 2, "TIERS": 2},
     "mlp": {"CELLS": ((4, (2,)),), "N": 100},
     "mlp_steps": {"D": 3, "K": 2, "N": 100},
     "masked": {"D": 3, "K": 2, "N": 60, "RUNS": {"masked": {"model": "masked"}, "mlp": {"model": "mlp"}}},

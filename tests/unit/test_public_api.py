@@ -8,6 +8,7 @@ PUBLIC = {
     "FederatedDAG",
     "GaussianNetwork",
     "InputError",
+    "Knowledge",
     "MessageError",
     "NumericalError",
     "Result",

@@ -18,6 +18,9 @@ is, up to a constant, rho/2 |W - sum_k w_k (B_k + u_k)|^2 + lam |W|_1 + (penalti
             5. server: W <- W-step at that total                           (Eq. 5)                      line 4
             6. server: multiplier and penalties by the schedule            (Eqs. 6, 8, 9)               line 6
 
+Where knowledge forbids an edge, B_k and W are zero, and u_k is the multiplier of that: the site's loss tells it
+(`multipliers`) as it is, whatever the rounds before were.
+
 What leaves a site: its summands in `count`, `spread` and step 4, and inner products of its residuals B_k - W.
 What does not: rows, covariances, B_k and u_k apart from the sum.
 
@@ -117,6 +120,7 @@ class AdmmSite(Generic[Problem]):
 
     model: Model[Any, Problem]
     consensus: Consensus
+    multipliers: Callable[[Problem, FloatArray], FloatArray] | None = None  # u_k, of entries that the model holds at 0
 
     def init(self, data: Moments) -> SiteState[Problem]:
         """Keep the moments; the rest waits for what the sites have in common."""
@@ -176,7 +180,7 @@ class AdmmSite(Generic[Problem]):
         B, problem = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
         residual = B - W
         residual *= by_entry(np.sqrt(state.weight * state.metric))
-        B = B + u
+        B = B + (u if self.multipliers is None else self.multipliers(problem, u))
         B *= state.weight
         residuals = (*state.residuals[m - keep :], residual)
         products = np.zeros(self.consensus.memory)

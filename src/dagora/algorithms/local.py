@@ -21,7 +21,15 @@ import numpy as np
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.federated.message import Message
 from dagora.federated.protocol import Estimate, Summand, Total
-from dagora.graphs import ARROW, UNDIRECTED, closest_extension, consistent_extension
+from dagora.graphs import (
+    ARROW,
+    UNDIRECTED,
+    closest_extension,
+    consistent_extension,
+    skeleton,
+    without_known_cycles,
+)
+from dagora.knowledge import Constraints
 from dagora.learners.base import Learned, turned_weights
 
 
@@ -90,6 +98,7 @@ class LocalServer(OneQuestion):
     voting: bool
     classes: bool
     threshold: float | FloatArray
+    known: Constraints | None = None
 
     def estimate(self, state: LocalState) -> Estimate:
         """More than half of the votes, or mean weights above the threshold."""
@@ -105,10 +114,13 @@ class LocalServer(OneQuestion):
         edges = votes > sites / 2.0
         if not self.classes:
             return Estimate(weights, edges, votes, warnings)
-        pdag = _pdag(edges)
-        if consistent_extension(pdag) is None:
+        pdag, known = _pdag(edges), Constraints.none(len(votes)) if self.known is None else self.known
+        arrows = known.known(skeleton(pdag) == 1)
+        pdag, wrong = without_known_cycles(pdag, votes, arrows, known.required)
+        if wrong or consistent_extension(pdag) is None:
             warnings += ("no DAG has the edges and v-structures that won the vote and no others; some were turned",)
-        return Estimate(weights, closest_extension(pdag, votes) == ARROW, votes, warnings, cpdag=pdag)
+        dag = closest_extension(pdag, votes, known.known(skeleton(pdag) == 1))
+        return Estimate(weights, dag == ARROW, votes, warnings, cpdag=pdag)
 
 
 def _both_ways(cpdag: IntArray) -> BoolArray:

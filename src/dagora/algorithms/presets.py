@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,6 +12,7 @@ from dagora.algorithms.additive import AdditiveServer, AdditiveSite, Learn, alon
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.bootstrap import bootstrapped
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
+from dagora.algorithms.knowing import with_knowledge
 from dagora.algorithms.likelihood_schedule import LikelihoodSchedule
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.parameters import with_parameters
@@ -22,12 +23,15 @@ from dagora.data.moments import Moments
 from dagora.data.rows import Rows
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
+from dagora.interchange.knowledge_files import parse_csv, write_csv
+from dagora.knowledge import Constraints, Knowledge
 from dagora.learners import additive
 from dagora.learners.base import Learned, LearnerOptions
 from dagora.learners.golem import UNEQUAL_LAM
 from dagora.learners.registry import LEARNERS, SCORES, naming_columns, with_names
 from dagora.models.dynamic import DynamicModel, by_part
 from dagora.models.linear import LinearModel, read_weights
+from dagora.models.restricted import RestrictedModel
 
 MODELS = ("linear", "additive", "mlp", "masked", "dynamic")
 METHODS = ("admm", "covariance", "voting", "average", "pooled")
@@ -47,12 +51,15 @@ MASKED_DEFAULTS = {"lam": 0.01, "ridge": 0.01, "threshold": 0.5, **NETWORK_SHAPE
 MASKED_PUBLISHED = NETWORK_PUBLISHED | {"threshold": 0.5}
 NETWORK_METHODS = ("admm", "voting", "average", "pooled")
 LAG_DEFAULTS = {"lag_lam": 0.05, "lag_threshold": 0.1}  # of model "dynamic" (docs/time-series.md)
+KNOWING_MODELS = ("linear", "additive", "dynamic")  # those that heed prior knowledge
 MOST_UNITS = 1000  # of a layer: a larger number is a slip
 MOST_LAGS = 100  # d (lags + 1) variables are stacked: a larger number is a slip
 MOST_REPLICATES = 10_000  # of a bootstrap: a larger number is a slip
 
 AUTO = "auto"  # lam and threshold: chosen by the data (solvers/selection.py)
 _CHOSEN = ("lam", "threshold")
+_LEARNERS_OWN = ("lam", "threshold", "lags", "lag_lam", "lag_threshold")  # what ADMM's options say of a learner
+_CHOICES = ("model", "method", "preset", "learner", "knowledge")
 _NUMBERS = ("lam", "threshold", "penalty", "alpha", "lag_lam", "lag_threshold", "ridge")
 
 
@@ -81,6 +88,7 @@ class Options:
     refit: bool | None = None
     standardize: bool | None = None
     bootstrap: int | None = None
+    knowledge: str | None = None  # as the lines of a CSV file (docs/knowledge.md), so that it can travel
 
     def __post_init__(self) -> None:
         _known("model", self.model, MODELS)
@@ -94,10 +102,11 @@ class Options:
             self._check_combination()
         heeded = (*self._defaults(), *(("bootstrap", "seed") if self.bootstrap is not None else ()))
         for name, value in asdict(self).items():
-            if value is not None and name not in heeded and name not in ("model", "method", "preset", "learner"):
+            if value is not None and name not in heeded and name not in _CHOICES:
                 raise InputError(f"{name}: {self._who()} has no use for it; leave it out")
         self._check_auto()
         _check_values({**self.effective, **self._resampling}, tuple(additive.SCORES) if self.additive else SCORES)
+        self._check_knowledge()
 
     @property
     def additive(self) -> bool:
@@ -144,7 +153,18 @@ class Options:
         chosen = {"model": self.model, "method": self.method, "preset": self.preset}
         if self.method != "admm" and not self.additive and not self.networks:
             chosen["learner"] = self.chosen_learner
-        return chosen | dict(self.effective) | self._resampling
+        known = {"knowledge": self.knowledge} if self.known is not None else {}
+        return chosen | dict(self.effective) | self._resampling | known
+
+    @cached_property
+    def known(self) -> Knowledge | None:
+        """Prior knowledge by name; None without."""
+        found = Knowledge() if self.knowledge is None else parse_csv(self.knowledge)
+        return found if found else None
+
+    def constraints(self, names: tuple[str, ...]) -> Constraints | None:
+        """Prior knowledge about the columns; of time series, about effects within a time step."""
+        return None if self.known is None else self.known.constraints(names[: len(names) // (self.past + 1)])
 
     @property
     def chosen_learner(self) -> str:
@@ -242,6 +262,19 @@ class Options:
         if self.learner is not None:
             raise InputError(f"learner: model {self.model!r} has its own; leave it out")
 
+    def _check_knowledge(self) -> None:
+        if isinstance(self.knowledge, Knowledge):  # as from a notebook
+            object.__setattr__(self, "knowledge", write_csv(self.knowledge))
+        if self.knowledge is not None and not isinstance(self.knowledge, str):
+            raise InputError("knowledge: must be a dagora.Knowledge or the path of a file; see docs/knowledge.md")
+        if self.known is None:
+            return
+        if self.model not in KNOWING_MODELS:
+            models = ", ".join(map(repr, KNOWING_MODELS))
+            raise InputError(f"knowledge: model {self.model!r} has no use for it; choose from {models}")
+        if (self.method, self.preset) == ("admm", "paper"):
+            raise InputError("knowledge: the paper's ADMM has no place for it; use preset 'default', or leave it out")
+
     def _who(self) -> str:
         if self.additive or self.networks:
             return f"model {self.model!r}"
@@ -254,7 +287,7 @@ class Options:
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     """The algorithm for these variables; its sites start from moments, or from rows for curved effects."""
-    algorithm = whole = _build(options, names)
+    algorithm = whole = with_knowledge(_build(options, names), options.constraints(names))
     if options.effective.get("refit", False) and options.method not in ("covariance", "pooled"):
         whole = with_parameters(algorithm, len(names))  # of the answer, and of no replicate
     return bootstrapped(whole, algorithm, options.replicates) if options.replicates else whole
@@ -266,13 +299,16 @@ def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]
     if options.networks:
         return _networks(options, names)
     if options.method == "admm":
-        return _likelihood(options, names) if options.unequal else _admm(options, len(names) // (options.past + 1))
+        if options.unequal:
+            return _likelihood(options, names)
+        return _admm(options, names, options.constraints(names))
     entry, learn = LEARNERS[options.chosen_learner], _learner(options, names)
     if options.method in ("covariance", "pooled"):
         return Algorithm(CovarianceSite(), CovarianceServer(len(names), learn))
     voting = options.method == "voting"
     threshold = _threshold(options, len(names) // (options.past + 1))
-    return Algorithm(LocalSite(learn, voting), LocalServer(voting, entry.classes, threshold))
+    server = LocalServer(voting, entry.classes, threshold, options.constraints(names))
+    return Algorithm(LocalSite(learn, voting), server)
 
 
 def _threshold(options: Options, d: int) -> float | FloatArray:
@@ -285,11 +321,12 @@ def _threshold(options: Options, d: int) -> float | FloatArray:
 def build_private(options: Options, names: tuple[str, ...], noise: float) -> Algorithm[Rows, Any, Any]:
     """The covariance method for summands that are noised: its sites bound what a row can change."""
     server = PrivateCovarianceServer(names, _learner(options, names), noise)
-    return Algorithm(PrivateCovarianceSite(), server)
+    return with_knowledge(Algorithm(PrivateCovarianceSite(), server), options.constraints(names))
 
 
 def _additive(options: Options, names: tuple[str, ...]) -> Algorithm[Rows, Any, Any]:
-    learn: Learn = naming_columns(partial(additive.additive, **options.effective), names)
+    known = options.constraints(names)
+    learn: Learn = naming_columns(partial(additive.additive, **options.effective, constraints=known), names)
     if options.method == "voting":
         return Algorithm(LocalSite(partial(alone, learn=learn), voting=True), LocalServer(True, False, 0.0))
     return Algorithm(AdditiveSite(), AdditiveServer(len(names), learn))
@@ -308,12 +345,13 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     heeded = {name: value for name, value in options.effective.items() if name != "refit"}
     heeded |= {name: None for name, value in heeded.items() if value == AUTO}
-    chosen = LearnerOptions(**heeded, published=options.published)
+    chosen = LearnerOptions(**heeded, published=options.published, constraints=options.constraints(names))
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
-def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
+def _admm(options: Options, names: tuple[str, ...], known: Constraints | None) -> Algorithm[Moments, Any, Any]:
     chosen, lags = options.effective, options.past
+    d = len(names) // (lags + 1)
     self_loops = options.preset == "paper"  # its text does not bar them
     model = LinearModel(not self_loops, chosen.get("intercept", False))
     if options.dynamic:
@@ -324,15 +362,30 @@ def _admm(options: Options, d: int) -> Algorithm[Moments, Any, Any]:
     else:
         inputs = lags * d if chosen["polish"] else 0
         consensus = Consensus(True, True, 5, inputs, chosen["standardize"])
-        lam, threshold = (None if chosen[name] == AUTO else chosen[name] for name in ("lam", "threshold"))
-        schedule = PathSchedule(lam, chosen.get("lag_lam", 0.0), threshold, polish=chosen["polish"])
+        lam = None if chosen["lam"] == AUTO else chosen["lam"]
+        learn = _from_consensus(options, names, known) if chosen["polish"] else None
+        schedule = PathSchedule(lam, chosen.get("lag_lam", 0.0), learn, known)
     read = partial(read_weights, d=d * (lags + 1), threshold=_threshold(options, d))
     server = AdmmServer(d * (lags + 1), np.zeros(model.shape(d)), consensus, schedule, read)
-    return Algorithm(AdmmSite(model, consensus), server)
+    if known is None:
+        return Algorithm(AdmmSite(model, consensus), server)
+    restricted = RestrictedModel(np.concatenate([known.permitted, np.ones((lags * d, d), dtype=bool)]))
+    return Algorithm(AdmmSite(restricted, consensus, restricted.multipliers), server)
+
+
+def _from_consensus(
+    options: Options, names: tuple[str, ...], known: Constraints | None
+) -> Callable[[Moments], Learned]:
+    """What learns from the moments that a consensus implies: the pooled oracle's learner.  They are standardised, if
+    they are to be, already.
+    """
+    heeded = {name: options.effective[name] for name in _LEARNERS_OWN if name in options.effective}
+    heeded |= {name: None for name, value in heeded.items() if value == AUTO}
+    return with_names(LEARNERS["notears"].learner, LearnerOptions(**heeded, constraints=known), names)
 
 
 def _likelihood(options: Options, names: tuple[str, ...]) -> Algorithm[Moments, Any, Any]:
-    d, search = len(names), LearnerOptions(penalty=options.effective["penalty"])
+    d, search = len(names), LearnerOptions(penalty=options.effective["penalty"], constraints=options.constraints(names))
     consensus = Consensus(True, True, 5, standardize=True)
     schedule = LikelihoodSchedule(with_names(LEARNERS[DEFAULT_LEARNER].learner, search, names))
     read = partial(read_weights, d=d, threshold=0.0)

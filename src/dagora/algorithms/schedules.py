@@ -1,21 +1,22 @@
 """How ADMM's penalties move: to the paper's letter, or along a path that keeps the consensus."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from dagora.acyclicity import log_determinant, trace_exponential
 from dagora.algorithms.implied import implied_covariance, implied_loss
 from dagora.arrays import BoolArray, FloatArray
+from dagora.data.moments import Moments
 from dagora.federated.protocol import Estimate
 from dagora.graphs import order_of
-from dagora.solvers.global_step import ordered_step, paper_step, path_step
+from dagora.knowledge import Constraints
+from dagora.learners.base import Learned
+from dagora.solvers.global_step import block_step, ordered_step, paper_step, path_step
 from dagora.solvers.path import STAGES, path_ended, path_penalty
-from dagora.solvers.polish import polish
 from dagora.solvers.proximal import l1, soft_threshold
-from dagora.solvers.selection import choose, first_lam
+from dagora.solvers.selection import first_lam
 
 _CANCELS = 1e9  # rho with which W - Z, the gradient over rho, is not much more than rounding
 
@@ -128,137 +129,115 @@ class PathPlan:
     rounds: int = 0  # in this stage
     all_rounds: int = 0
     h: float = np.inf
+    objective: float = np.nan  # the sites' loss, and the l1 penalty
     distance: float = 1e-2  # of the sites from W, relative to W, in the last round
     lowest: float = np.inf  # the same, the least of the stage
     trusted: int = 0  # rounds of this stage, since the last stumble
     allowed: BoolArray | None = None
-    polishes: int = 0
-    answer: FloatArray | None = None  # of the last polish
-    covariance: FloatArray | None = None  # of all rows, as the last polish knew it
     rows: float = 0.0
-    lam: float | None = None  # once it is chosen, where the choice is ours
-    threshold: float | None = None  # likewise
-    objective: float = np.nan  # the sites' loss, and the l1 penalty
     inputs: FloatArray | None = None  # covariance of the past, where W has rows for it
+    covariance: FloatArray | None = None  # of all rows, as the last consensus implies it
+    learned: Learned | None = None  # from it
     done: bool = False
     converged: bool = False
 
 
 @dataclass(frozen=True)
 class PathSchedule:
-    """Follow the minimum of  loss + lam |W|_1 + mu h(W)  as mu grows by stages (solvers/path.py), then polish.
+    """Follow the minimum of  loss + lam |W|_1 + mu h(W)  as mu grows by stages (solvers/path.py), then learn from it.
 
     1. In a stage, consensus rounds go on until the sites' distance from W is below `tolerance`, relative to W,
        or `stage_rounds` have passed.
-    2. After the last stage the order of the variables is settled; what is left is a lasso with a unique answer.
-    3. At its consensus the total of the sites' gradients is known, and with it the pooled covariance
-       (`implied_covariance`).  The server reverses the edges that it finds reversed (solvers/polish.py), and rounds
-       go on in the new order, until nothing is left to reverse.
-
-    4. A lam or threshold left open is chosen when nothing is left to reverse (solvers/selection.py), from the same
-       covariance; rounds then go on to the minimum for that lam.
+    2. After the last stage the order of the variables is settled; what is left is a lasso with a unique answer, and
+       rounds go on to `final_tolerance`.
+    3. At that consensus the total of the sites' gradients is known, and with it the pooled covariance (implied.py).
+       `learn` solves the same problem from it, as from pooled rows, with a search over orders that no single site
+       could make: its answer is the run's.  Without `learn`, the consensus is.
 
     rho is in units of the variables' variances, and the penalties' strength does not depend on the number of sites.
     Rows of W below the first d are weights of the past, at a price of their own: h and the order do not concern them.
+    With knowledge, forbidden entries are zero and required ones have no price; where it leaves no direction open, the
+    first step is 2.
     """
 
-    lam: float | None = 0.1  # None: chosen on the way
+    lam: float | None = 0.1  # None: what a choice starts from (solvers/selection.py), for it is made in step 3
     lag_lam: float = 0.1
-    threshold: float | None = 0.3  # what choices are judged by; None: chosen, too
+    learn: Callable[[Moments], Learned] | None = None
+    known: Constraints | None = None
     first_rounds: int = 12
     stage_rounds: int = 8
     final_rounds: int = 80
     tolerance: float = 1e-2
     final_tolerance: float = 1e-3
-    most_polishes: int = 4
-    polish: bool = True  # step 3
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
-        return PathPlan(max(1.0, (d * sites / rows) ** 0.3), rows=rows)
+        settled = self.known is not None and self.known.ordered
+        allowed = order_of(self.known.permitted) if self.known is not None and settled else None
+        return PathPlan(max(1.0, (d * sites / rows) ** 0.3), STAGES if settled else 0, allowed=allowed, rows=rows)
 
     def with_inputs(self, plan: PathPlan, covariance: FloatArray) -> PathPlan:
-        """Keep the covariance of the past for the polish."""
+        """Keep the covariance of the past, without which that of all is not implied."""
         return replace(plan, inputs=covariance)
 
     def judge(
         self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray, residual: float
     ) -> PathPlan:
-        """Go on with this stage, or to the next, or polish, or end."""
-        stumbled = residual > 2.0 * plan.lowest
+        """Go on with this stage, or to the next, or end."""
+        d = W.shape[1]
+        if self.known is not None:  # where sites hold B_k at zero, Z has their multipliers, and B nothing
+            B = np.concatenate([B[:d] * self.known.permitted, B[d:]])
+        gradient = plan.rho * metric[:, None] * (W - Z)
+        price = l1(B[:d], self._prices(metric)) + l1(B[d:], self.lag_lam)
         plan = replace(
             plan,
             rounds=plan.rounds + 1,
             all_rounds=plan.all_rounds + 1,
+            objective=implied_loss(B, gradient, metric, plan.inputs) + price,
             distance=residual,
             lowest=min(residual, plan.lowest),
-            trusted=1 if stumbled else plan.trusted + 1,
-            objective=self._objective(plan, W, B, Z, metric),
+            trusted=1 if residual > 2.0 * plan.lowest else plan.trusted + 1,
         )
-        # A first look at reversals needs no more than the stages' tolerance.
-        first_look = self.polish and plan.polishes == 0
-        bound = self.tolerance if plan.allowed is None or first_look else self.final_tolerance
+        bound = self.tolerance if plan.allowed is None else self.final_tolerance
         if residual > bound and plan.rounds < self.most_rounds(plan):
             return plan
-        if plan.allowed is not None and not self.polish:
-            return replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
         if plan.allowed is not None:
-            return self._polish(plan, plan.allowed, W, B, Z, metric)
+            return self._end(plan, B, gradient, metric)
         plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)
-        d = W.shape[1]
-        return replace(plan, allowed=order_of(W[:d])) if path_ended(plan.stage, W[:d], metric[:d]) else plan
+        required = None if self.known is None else self.known.required
+        if not path_ended(plan.stage, W[:d], metric[:d], required):
+            return plan
+        return replace(plan, allowed=order_of(W[:d], required))
 
-    def _polish(
-        self,
-        plan: PathPlan,
-        allowed: BoolArray,
-        W: FloatArray,
-        B: FloatArray,
-        Z: FloatArray,
-        metric: FloatArray,
-    ) -> PathPlan:
-        S = implied_covariance(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
-        d = W.shape[1]
-        lam = self._lam(plan, metric)
-        found = polish(S, W, allowed, np.repeat([lam, self.lag_lam], [d, len(W) - d]))
-        plan = replace(plan, polishes=plan.polishes + 1)
-        if found.reversals > 0 and plan.polishes <= self.most_polishes:
-            return replace(plan, allowed=found.allowed, rounds=0, lowest=np.inf, trusted=0)
-        close = plan.distance <= self.final_tolerance
-        done = close or plan.rounds >= self.final_rounds
-        if not done or None not in (self.lam, self.threshold):
-            return replace(plan, done=done, converged=close, answer=found.W, covariance=S)
-        choosing = self.lam is None and plan.lam is None
-        best = choose(S, plan.rows, found.W, lam, partial(_in_best_order, S) if choosing else None, self.threshold)
-        plan = replace(plan, lam=best.lam, threshold=best.threshold, answer=best.W, covariance=S)
-        if best.lam == lam:
-            return replace(plan, done=True, converged=close)
-        # Another lam is another problem: the sites have yet to agree on its answer.
-        return replace(plan, allowed=order_of(best.W), rounds=0, lowest=np.inf, trusted=0)
+    def _end(self, plan: PathPlan, B: FloatArray, gradient: FloatArray, metric: FloatArray) -> PathPlan:
+        plan = replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
+        if self.learn is None:
+            return plan
+        S = implied_covariance(B, gradient, metric, plan.inputs)
+        found = self.learn(Moments(round(plan.rows), np.zeros(len(S)), plan.rows * S))
+        return replace(plan, covariance=S, learned=found)
 
-    def _lam(self, plan: PathPlan, metric: FloatArray) -> float:
-        if self.lam is not None:
-            return self.lam
-        return first_lam(metric) if plan.lam is None else plan.lam
-
-    def _objective(self, plan: PathPlan, W: FloatArray, B: FloatArray, Z: FloatArray, metric: FloatArray) -> float:
-        d = W.shape[1]
-        loss = implied_loss(B, plan.rho * metric[:, None] * (W - Z), metric, plan.inputs)
-        return loss + l1(B[:d], self._lam(plan, metric)) + l1(B[d:], self.lag_lam)
+    def _prices(self, metric: FloatArray) -> float | FloatArray:
+        lam = first_lam(metric) if self.lam is None else self.lam
+        return lam if self.known is None else self.known.prices(lam)
 
     def w_step(self, plan: PathPlan, W: FloatArray, Z: FloatArray, metric: FloatArray) -> tuple[FloatArray, PathPlan]:
         """Solve the stage's problem, as exactly as the consensus so far deserves."""
-        if plan.done and plan.answer is not None:
-            return plan.answer, plan
+        if plan.learned is not None:
+            return plan.learned.weights, replace(plan, h=0.0)
         c = plan.rho * np.broadcast_to(metric[:, None], W.shape)
-        d, lam = W.shape[1], self._lam(plan, metric)
+        d, prices = W.shape[1], self._prices(metric)
         before = soft_threshold(Z[d:], self.lag_lam / c[d:])
         W, Z, c, variances = W[:d], Z[:d], c[:d], metric[:d]
         if plan.allowed is not None:
-            within = ordered_step(Z, c, lam, plan.allowed)
-            return np.concatenate([within, before]), replace(plan, h=0.0)
+            allowed = plan.allowed if self.known is None else plan.allowed & self.known.permitted
+            return np.concatenate([ordered_step(Z, c, prices, allowed), before]), replace(plan, h=0.0)
         effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
-        within = path_step(W, Z, c, lam, path_penalty(plan.stage, variances), effort).W
+        mu = path_penalty(plan.stage, variances)
+        if self.known is None:
+            within = path_step(W, Z, c, prices, mu, effort).W
+        else:
+            within = block_step(W, Z, c, prices, mu, effort, self.known)
         return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:
@@ -269,19 +248,19 @@ class PathSchedule:
 
     def progress(self, plan: PathPlan) -> Mapping[str, float]:
         """h and the stage; a share of the work done that can only be guessed."""
-        share = min(plan.stage + plan.polishes + plan.rounds / self.most_rounds(plan), STAGES + 2) / (STAGES + 3)
+        share = min(plan.stage + plan.rounds / self.most_rounds(plan), STAGES + 1) / (STAGES + 2)
         return {**_known(plan.objective), "h": plan.h, "stage": plan.stage, "done": 1.0 if plan.done else share}
 
     def concluded(self, plan: PathPlan, estimate: Estimate) -> Estimate:
-        """Consensus should have been reached; what was chosen holds; and the covariance is known after a polish."""
-        told = () if plan.converged else (no_consensus(self.final_tolerance, plan.all_rounds, plan.distance),)
-        chosen = {}
-        if self.lam is None and plan.lam is not None:
-            chosen["lam"] = plan.lam
-        if self.threshold is None and plan.threshold is not None:
-            chosen["threshold"] = plan.threshold
-            estimate = replace(estimate, edges=np.abs(estimate.weights) > plan.threshold)
-        return replace(estimate, warnings=told, covariance=plan.covariance, chosen=chosen)
+        """Consensus should have been reached; edges are those that were learned from what it implies."""
+        told: tuple[str, ...] = (
+            () if plan.converged else (no_consensus(self.final_tolerance, plan.all_rounds, plan.distance),)
+        )
+        found = plan.learned
+        if found is None:
+            return replace(estimate, warnings=told)
+        told += found.warnings
+        return replace(estimate, edges=found.edges, warnings=told, covariance=plan.covariance, chosen=found.chosen)
 
 
 def _known(objective: float) -> dict[str, float]:
@@ -294,8 +273,3 @@ def no_consensus(tolerance: float, rounds: int, distance: float) -> str:
         f"no consensus to {tolerance:.0e} within {rounds} rounds (residual {distance:.1e}): sites may differ "
         "strongly, or columns be nearly collinear"
     )
-
-
-def _in_best_order(S: FloatArray, W: FloatArray, lam: float) -> FloatArray:
-    """The answer for another lam, from that for one near it."""
-    return polish(S, W, order_of(W), lam).W

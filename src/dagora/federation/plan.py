@@ -17,13 +17,15 @@ from dagora.algorithms.presets import Options
 from dagora.assembly import check_combination, with_default_learner
 from dagora.errors import InputError
 from dagora.federated.policy import MOVES_ROWS, Job
+from dagora.interchange.knowledge_files import known_as_text
+from dagora.knowledge import Knowledge
 
 _SITES_OWN = ("device",)
 _KINDS = {
     "aggregation": str, "epsilon": int | float, "delta": int | float, "colluders": int, "series": str, "time": str,
     "sites": tuple, "deadline": int | float,
 }  # fmt: skip
-_LONGEST = 1 << 16  # characters of a plan; a hundred sites need a tenth
+_LONGEST = 1 << 20  # characters of a plan; what is known of a hundred variables needs a tenth
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _SITES_OWN)
 
 
@@ -56,12 +58,16 @@ class Plan:
                 raise InputError(f"{name}: model {self.settings.model!r} has no use for it; leave it out")
         if not 0 < self.deadline < 1e9:
             raise InputError("deadline: must be a number of seconds over 0")
+        if len(self.settings.knowledge or "") > _LONGEST // 2:
+            raise InputError(f"knowledge: is longer than {_LONGEST // 2} characters; say it by tiers")
         if not all(isinstance(site, str) and site for site in self.sites) or len(set(self.sites)) < len(self.sites):
             raise InputError("sites: must be a list of different names")
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> "Plan":
         """From keys and values; every one must be known."""
+        if isinstance(found.get("knowledge"), Knowledge):
+            found = {**found, "knowledge": known_as_text(found["knowledge"])}
         own = [field.name for field in fields(cls) if field.name != "options"]
         for key in found:
             if key not in own and key not in _OPTIONS:
@@ -78,10 +84,13 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
-        """From job.toml."""
+        """From job.toml.  A file of knowledge, named as seen from there, is read now: the plan has what is in it."""
         where = f"job {str(path)!r}"
         try:
-            return cls.of(tomllib.loads(path.read_text(encoding="utf-8")))
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            if isinstance(found.get("knowledge"), str):
+                found["knowledge"] = known_as_text(path.parent / found["knowledge"])
+            return cls.of(found)
         except OSError as error:
             raise InputError(f"{where}: cannot be read: {error.strerror}; check the path") from None
         except InputError as error:

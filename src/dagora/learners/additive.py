@@ -28,9 +28,10 @@ from scipy.optimize import brentq
 from dagora.arrays import BoolArray, FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError, NumericalError
+from dagora.knowledge import Constraints
 from dagora.learners.base import FLOOR, Learned, correlations
 from dagora.learners.bic import Parents
-from dagora.learners.boss import Order, OrderSearch, as_matrix, first_order
+from dagora.learners.boss import Order, as_matrix, first_order, searches
 from dagora.models.additive import FUNCTIONS
 
 SCORES = {"similar": 1.0, "least-squares": inf, "likelihood": 0.0}  # w: rows that the common variance is worth, over n
@@ -39,7 +40,9 @@ _VARIES = 1e-6  # a function of which others of its variable leave a smaller sha
 _RIDGE = 1e-8  # on the functions' correlations, so that few rows or dependent variables leave them invertible
 
 
-def additive(moments: Moments, scale: FloatArray, penalty: float, score: str) -> Learned:
+def additive(
+    moments: Moments, scale: FloatArray, penalty: float, score: str, constraints: Constraints | None = None
+) -> Learned:
     """The best network found.  `moments` are those of `Basis.expand`, `scale` the basis's: the columns' deviations."""
     design = Design.of(moments)
     most = int(design.functions.max())
@@ -50,7 +53,7 @@ def additive(moments: Moments, scale: FloatArray, penalty: float, score: str) ->
         )
     variances = scale**2
     price = penalty * 0.5 * log(moments.n) * design.functions
-    parents = _search(design, variances, price, SCORES[score])
+    parents = _search(design, variances, price, SCORES[score], constraints)
     fitted = np.zeros((design.d, FUNCTIONS, design.d))  # [i, :, j]: of the orthonormal functions of i, for j
     for child, chosen in enumerate(parents):
         if chosen:
@@ -191,15 +194,15 @@ class AdditiveScore:
         return np.asarray(-0.5 * n * (1.0 + self.share) * np.log(self.share * self.s + v))
 
 
-def _search(design: Design, variances: FloatArray, price: FloatArray, share: float) -> list[Parents]:
+def _search(
+    design: Design, variances: FloatArray, price: FloatArray, share: float, known: Constraints | None
+) -> list[Parents]:
     """Orders and the common variance in turns."""
     order = _start(design, variances, share)
     v, best, parents = variances, -inf, [frozenset[int]()] * design.d
     while True:
         score = AdditiveScore(design, variances, price, share, common_variance(v, share))
-        search = OrderSearch(score)
-        order = search.turn_edges(search.climb(order))
-        found = search.dag(order)[1]
+        order, found = _best_order(score, order, known)
         v = variances * np.array([design.left(child, chosen) for child, chosen in enumerate(found)])
         total = fit(v, design.n, share) - sum(float(price[list(chosen)].sum()) for chosen in found)
         if total <= best + score.negligible:
@@ -207,6 +210,19 @@ def _search(design: Design, variances: FloatArray, price: FloatArray, share: flo
         best, parents = total, found
         if share == 0.0:
             return parents
+
+
+def _best_order(score: AdditiveScore, order: Order, known: Constraints | None) -> tuple[Order, list[Parents]]:
+    """The order search from a given order, block by block where knowledge tells their order (boss.py)."""
+    best: Order = []
+    parents: list[Parents] = [frozenset()] * score.d
+    for search in searches(score, known):
+        own = search.turn_edges(search.climb(search.valid(order)))
+        found = search.dag(own)[1]
+        best += own
+        for v in own:
+            parents[v] = found[v]
+    return best, parents
 
 
 def _start(design: Design, variances: FloatArray, share: float) -> Order:

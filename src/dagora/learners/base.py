@@ -16,6 +16,7 @@ from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import DagoraError, NumericalError
 from dagora.graphs import ARROW, consistent_extension
+from dagora.knowledge import Constraints
 
 FLOOR = 1e-9  # a share of variance below this is rounding: the variable is a linear combination of others
 _INVOLVED = 1e-4  # a smaller coefficient, on standardised variables, is rounding
@@ -36,6 +37,7 @@ class LearnerOptions:
     lags: int = 0  # the last d x lags variables are the past of the first d, at lag 1, 2, ... (models/dynamic.py)
     lag_lam: float = 0.1  # lam and threshold of effects of the past
     lag_threshold: float = 0.3
+    constraints: Constraints | None = None  # what is known beforehand; all heed it
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,16 @@ def turned_weights(S: FloatArray, dag: BoolArray, weights: FloatArray) -> FloatA
     return both
 
 
-def learned_class(moments: Moments, cpdag: IntArray) -> Learned:
-    """What a learner of classes has found: the CPDAG, and its first consistent extension with fitted weights."""
-    dag = consistent_extension(cpdag)
-    if dag is None:
+def learned_class(moments: Moments, cpdag: IntArray, known: Constraints | None = None) -> Learned:
+    """What a learner of classes has found: the CPDAG, and its first consistent extension with fitted weights.
+
+    Of a class, only those members count that keep to what is known.
+    """
+    kept = cpdag if known is None else known.of_class(cpdag)
+    dag = None if kept is None else consistent_extension(kept)
+    if dag is None or kept is None:
         raise NumericalError("the search ended at a graph that is no equivalence class")
+    cpdag = kept
     edges: BoolArray = dag == ARROW
     return Learned(fit(moments.covariance, edges), edges, cpdag)
 

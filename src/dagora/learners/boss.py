@@ -10,6 +10,11 @@
     6. Edges whose deletion gains go, as in the second phase of GES: with that the answer is right in the limit.
 
 Scores have no units and equivalent DAGs have equal scores, so the answer is an equivalence class, whatever the units.
+
+With knowledge, orders that put a required parent after its child have no DAG.  Where it settles all directions between
+blocks of variables (tiers), every block has an order of its own, and all earlier blocks come before it.  Where it
+forbids single edges, a search that heeds them all ends in poor local optima, for the ways between equivalent DAGs are
+barred.  So a search without these comes first, up to step 3, and one that heeds them starts from a DAG near its end.
 """
 
 from collections.abc import Iterator
@@ -18,7 +23,8 @@ import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
-from dagora.graphs import dag_to_cpdag
+from dagora.graphs import dag_to_cpdag, topological_order
+from dagora.knowledge import Constraints
 from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
 from dagora.learners.ges import backward
@@ -29,11 +35,35 @@ Order = list[int]
 
 def boss(moments: Moments, options: LearnerOptions) -> Learned:
     """The class of the best DAG found, and a DAG of it.  Heeds `penalty`."""
-    bic = Bic(moments, options.penalty)
-    search = OrderSearch(bic)
-    ends = [search.turn_edges(search.climb(start)) for start in starts(bic.R)]
-    dag = max((search.dag(order) for order in ends), key=lambda scored: scored[0])[1]
-    return learned_class(moments, backward(bic, dag_to_cpdag(as_matrix(dag))))
+    bic, known = Bic(moments, options.penalty), options.constraints
+    relaxed = None if known is None else known.relaxed
+    again = known is not None and relaxed is not None and bool((known.forbidden != relaxed.forbidden).any())
+    dag = best_dag(bic, list(starts(bic.R)), relaxed, turn=not again)
+    if known is not None and again:
+        near = known.member(dag_to_cpdag(dag), bic.R)
+        dag = best_dag(bic, [topological_order(near)], known)
+    return learned_class(moments, backward(bic, dag_to_cpdag(dag), known), known)
+
+
+def best_dag(bic: Bic, orders: list[Order], known: Constraints | None, turn: bool = True) -> IntArray:
+    """The best DAG that searches from these orders lead to, block by block; without step 4 unless `turn`."""
+    dag: list[Parents] = [frozenset()] * bic.d
+    for search in searches(bic, known):
+        own = [search.valid(order) for order in orders[: len(orders) if len(search.block) > 1 else 1]]
+        ends = [search.turn_edges(search.climb(order)) if turn else search.climb(order) for order in own]
+        best = max((search.dag(order) for order in ends), key=lambda scored: scored[0])[1]
+        for v in search.block:
+            dag[v] = best[v]
+    return as_matrix(dag)
+
+
+def searches(score: LocalScore, known: Constraints | None) -> Iterator["OrderSearch"]:
+    """One for all variables, or one for each block whose place among the others is known."""
+    blocks = [np.arange(score.d)] if known is None else known.blocks
+    before = 0
+    for block in blocks:
+        yield OrderSearch(score, known, block.tolist(), before)
+        before |= sum(1 << v for v in block.tolist())
 
 
 def starts(R: FloatArray) -> Iterator[Order]:
@@ -53,15 +83,34 @@ def first_order(R: FloatArray) -> Order:
 
 
 class OrderSearch:
-    """Orders and the DAGs that they give."""
+    """Orders and the DAGs that they give.
 
-    def __init__(self, score: LocalScore) -> None:
-        self.d, self._negligible = score.d, score.negligible
-        self._trees = [GrowShrinkTree(score, child) for child in range(score.d)]
+    block: the variables that are put in order (None: all); before: as bits, those that come before all of these.
+    """
+
+    def __init__(
+        self, score: LocalScore, known: Constraints | None = None, block: list[int] | None = None, before: int = 0
+    ) -> None:
+        self.d, self._negligible, self._before = score.d, score.negligible, before
+        self.block = list(range(score.d)) if block is None else block
+        self._trees = {child: GrowShrinkTree(score, child, known) for child in self.block}
+        self._known = Constraints.none(score.d) if known is None else known
+        self._inside = np.isin(np.arange(score.d), self.block)
+
+    def valid(self, order: Order) -> Order:
+        """The order of the block's variables with required parents before their children, all others as they are."""
+        required, left, found = self._known.required, [v for v in order if self._inside[v]], []
+        if not required.any():
+            return left
+        while left:
+            following = next(v for v in left if not required[left, v].any())
+            left.remove(following)
+            found.append(following)
+        return found
 
     def dag(self, order: Order) -> tuple[float, list[Parents]]:
-        """Score and parents of each variable."""
-        allowed, total = 0, 0.0
+        """Score and parents of each variable; minus infinity for an order that is not valid."""
+        allowed, total = self._before, 0.0
         parents: list[Parents] = [frozenset()] * self.d
         for v in order:
             score, parents[v] = self._trees[v].parents(allowed)
@@ -83,8 +132,8 @@ class OrderSearch:
         trees, bit = self._trees, 1 << v
         others = [w for w in order if w != v]
         # At place p, v sees the first p others; those before p do not see v, those from p on do.
-        own, unseen, seen = np.empty(self.d), np.zeros(self.d), np.zeros(self.d)
-        allowed = 0
+        own, unseen, seen = np.empty(len(order)), np.zeros(len(order)), np.zeros(len(order))
+        allowed = self._before
         for p, w in enumerate(others):
             own[p] = trees[v].parents(allowed)[0]
             unseen[p + 1] = trees[w].parents(allowed)[0]
@@ -115,10 +164,10 @@ class OrderSearch:
         ancestors = _ancestors(order, edges)
         joined = edges | edges.T
         for head in order:
-            for tail in np.flatnonzero(edges[:, head]).tolist():
+            for tail in np.flatnonzero(edges[:, head] & self._known.permitted[head] & self._inside).tolist():
                 turned = _tuck(order, tail, head, ancestors[head])
                 for v in [head, tail, *np.flatnonzero(joined[head] | joined[tail]).tolist()]:
-                    turned = self.best_move(turned, v)
+                    turned = self.best_move(turned, v) if v in self._trees else turned
                 yield turned
 
 
@@ -132,7 +181,7 @@ def as_matrix(parents: list[Parents]) -> IntArray:
 
 def _ancestors(order: Order, edges: BoolArray) -> list[set[int]]:
     """Of each variable, itself included."""
-    found: list[set[int]] = [set() for _ in order]
+    found: list[set[int]] = [{v} for v in range(len(edges))]
     for v in order:
         found[v] = {v}.union(*(found[p] for p in np.flatnonzero(edges[:, v])))
     return found

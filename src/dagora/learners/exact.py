@@ -5,7 +5,7 @@
 Silander and Myllymaki (2006), Koivisto and Sood (2004).  A subset of the variables is a number whose bit i says
 whether it has variable i; a table over subsets is an array indexed by it.  A table of child j is over subsets of the
 others, so its number skips bit j.  All take about d^2 2^d operations and d 2^d / 2 floats.
-Heeds `penalty`.
+With knowledge, sets with a forbidden parent or without a required one count for nothing.  Heeds `penalty`.
 """
 
 import math
@@ -17,6 +17,7 @@ from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.graphs import dag_to_cpdag
+from dagora.knowledge import Constraints
 from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations, learned_class, most_parents
 
 MOST_VARIABLES = 20
@@ -35,11 +36,16 @@ def exact(moments: Moments, options: LearnerOptions) -> Learned:
         raise InputError(f"learner 'exact' takes at most {MOST_VARIABLES} variables; use 'boss'")
     minors = log_minors(correlations(moments))
     price = 0.5 * options.penalty * math.log(max(moments.n, 1))
-    tables = [
-        _best_parents(_local_scores(minors, child, moments.n, price, most_parents(moments.n, d))) for child in range(d)
-    ]
+    known = options.constraints
+    tables = []
+    for child in range(d):
+        limit = most_parents(moments.n, d)
+        if known is not None:
+            limit = max(limit, int(known.required[:, child].sum()))
+        scores = _local_scores(minors, child, moments.n, price, limit)
+        tables.append(_best_parents(scores if known is None else _only_known(scores, child, known)))
     # Which DAG of the class came out on top is rounding; the answer depends on the class alone.
-    return learned_class(moments, dag_to_cpdag(_backtrack(tables, _best_networks(tables))))
+    return learned_class(moments, dag_to_cpdag(_backtrack(tables, _best_networks(tables))), known)
 
 
 def log_minors(R: FloatArray) -> FloatArray:
@@ -64,6 +70,17 @@ def _local_scores(minors: FloatArray, child: int, n: int, price: float, limit: i
     log_variance = np.maximum(split[:, 1] - split[:, 0], math.log(FLOOR)).ravel()
     parents = np.bitwise_count(np.arange(len(log_variance)))
     return np.where(parents <= limit, -0.5 * n * log_variance - price * parents, -np.inf)
+
+
+def _only_known(scores: FloatArray, child: int, known: Constraints) -> FloatArray:
+    """The table with minus infinity for parents of which one is forbidden, or among which a required one is missing."""
+    subsets = np.arange(len(scores))
+    for kind, wrong in ((known.forbidden, 1), (known.required, 0)):
+        for other in np.flatnonzero(kind[:, child]):
+            if other != child:
+                bit = int(other) - (other > child)
+                scores = np.where(subsets >> bit & 1 == wrong, -np.inf, scores)
+    return scores
 
 
 def _best_parents(scores: FloatArray) -> FloatArray:

@@ -10,6 +10,9 @@ The state is a CPDAG.  An operator inserts or deletes one edge between x and y i
 (C is NA + T, or NA - H, in Chickering's notation.)  For one y and one clique C all x are scored at once.  Where every
 variable is joined to all, a vertex has 2^d cliques; the search then looks at the MOST_CLIQUES that add or leave out
 the fewest.
+
+With knowledge the search starts at the class of the required edges, and an operator must leave a class with a member
+that keeps to it.
 """
 
 from collections import deque
@@ -22,6 +25,7 @@ from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import NumericalError
 from dagora.graphs import ARROW, UNDIRECTED, consistent_extension, dag_to_cpdag
+from dagora.knowledge import Constraints
 from dagora.learners.base import Learned, LearnerOptions, learned_class
 from dagora.learners.bic import Bic, Parents
 
@@ -32,16 +36,16 @@ MOST_CLIQUES = 256  # of the neighbours of one vertex (insertion) or of one pair
 
 def ges(moments: Moments, options: LearnerOptions) -> Learned:
     """The CPDAG at which neither phase gains, and a DAG of it.  Heeds `penalty`."""
-    d = len(moments.mean)
+    known = options.constraints
+    start = np.zeros((len(moments.mean),) * 2) if known is None else known.required
     bic = Bic(moments, options.penalty)
-    state = Pattern(np.zeros((d, d), dtype=np.int64))
-    state = climb(bic, state, insertions, insert)
-    return learned_class(moments, backward(bic, state.cpdag))
+    state = climb(bic, Pattern(dag_to_cpdag(start)), insertions, insert, known)
+    return learned_class(moments, backward(bic, state.cpdag, known), known)
 
 
-def backward(bic: Bic, cpdag: IntArray) -> IntArray:
+def backward(bic: Bic, cpdag: IntArray, known: Constraints | None = None) -> IntArray:
     """The second phase alone: delete edges of a class while that gains."""
-    return climb(bic, Pattern(cpdag), deletions, delete).cpdag
+    return climb(bic, Pattern(cpdag), deletions, delete, known).cpdag
 
 
 class Pattern:
@@ -98,23 +102,34 @@ Operators = Callable[[Bic, Pattern, int], list[Operator]]
 Apply = Callable[[Pattern, Operator], IntArray | None]
 
 
-def climb(bic: Bic, state: Pattern, operators: Operators, apply: Apply) -> Pattern:
+def climb(bic: Bic, state: Pattern, operators: Operators, apply: Apply, known: Constraints | None = None) -> Pattern:
     """Apply the best valid operator until none gains."""
-    known = [operators(bic, state, y) for y in range(bic.d)]
+
+    def offered(y: int) -> list[Operator]:
+        found = operators(bic, state, y)
+        if known is None:
+            return found
+        if apply is delete:
+            return [o for o in found if not (known.required[o[1], y] or known.required[y, o[1]])]
+        return [o for o in found if not known.forbidden[o[1], y]]
+
+    waiting = [offered(y) for y in range(bic.d)]
     while True:
-        following = _best_step(known, state, apply)
+        following = _best_step(waiting, state, apply, known)
         if following is None:
             return state
-        for y in following.changed_since(state):
-            known[y] = operators(bic, following, y)
-        state = following
+        changed, state = following.changed_since(state), following
+        for y in changed:
+            waiting[y] = offered(y)
 
 
-def _best_step(known: list[list[Operator]], state: Pattern, apply: Apply) -> Pattern | None:
+def _best_step(
+    waiting: list[list[Operator]], state: Pattern, apply: Apply, known: Constraints | None
+) -> Pattern | None:
     # A way between distant vertices can open or close at any step, so validity is asked last, best gain first.
-    for operator in sorted((o for some in known for o in some), key=lambda o: (-o[0], o[1], o[2], sorted(o[3]))):
+    for operator in sorted((o for some in waiting for o in some), key=lambda o: (-o[0], o[1], o[2], sorted(o[3]))):
         cpdag = apply(state, operator)
-        if cpdag is not None:
+        if cpdag is not None and (known is None or known.of_class(cpdag) is not None):
             return Pattern(cpdag)
     return None
 

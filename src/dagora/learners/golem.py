@@ -9,6 +9,7 @@ As its authors do, it works on the data in their own units: the likelihood of GO
 h and the threshold have, and GOLEM-EV's equal variances are a statement about units.
 With no more rows than variables, or with collinear columns, the likelihoods are unbounded (with cycles, W can leave no
 residuals): refused.
+With knowledge, forbidden entries are zero and required ones have no price.
 Heeds `lam` (the authors': 2e-2 for EV, 2e-3 for NV), `threshold`, `score` and `standardize`.
 """
 
@@ -16,10 +17,11 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from dagora.arrays import FloatArray
+from dagora.arrays import BoolArray, FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError
 from dagora.graphs import break_cycles, threshold
+from dagora.knowledge import Constraints
 from dagora.learners.base import FLOOR, Learned, LearnerOptions, correlations, in_units
 from dagora.solvers.selection import Choice, choose
 
@@ -41,38 +43,45 @@ def golem(moments: Moments, options: LearnerOptions) -> Learned:
     inner = np.ix_(varies, varies)
     first = options.lam if options.lam is not None else EQUAL_LAM if equal else UNEQUAL_LAM
     converged, tau, chosen = True, options.threshold or 0.0, {}
+    known = Constraints.none(len(S)) if options.constraints is None else options.constraints
     if varies.sum() > 1:
-        W[inner], converged = minimum(S[inner], first, equal)
+        own = known.within(np.flatnonzero(varies))
+        W[inner], converged = minimum(S[inner], first, equal, own)
         if options.lam is None or options.threshold is None:
-            best = _chosen(S[inner], moments.n, W[inner], first, options, equal)
+            best = _chosen(S[inner], moments.n, W[inner], first, options, own, equal)
             W[inner], tau = best.W, best.threshold
             chosen = {} if options.lam is not None else {"lam": best.lam}
             chosen |= {} if options.threshold is not None else {"threshold": tau}
-    edges = break_cycles(threshold(W, tau), W)[0] != 0
+    present = (threshold(W, tau) != 0) | known.required
+    edges = break_cycles(present, W, known.required)[0] != 0
     told = () if converged else ("GOLEM stopped before its tolerance was met",)
     return Learned(W, edges, warnings=told, chosen=chosen)
 
 
-def _chosen(S: FloatArray, n: int, W: FloatArray, lam: float, options: LearnerOptions, equal: bool) -> Choice:
+def _chosen(
+    S: FloatArray, n: int, W: FloatArray, lam: float, options: LearnerOptions, known: Constraints, equal: bool
+) -> Choice:
     """lam, the threshold or both by score (solvers/selection.py); weakest edges on cycles are cut first."""
 
+    def cut(W: FloatArray) -> FloatArray:
+        present = (W != 0.0) | known.required
+        return np.where(break_cycles(present, W, known.required)[0] != 0, W, 0.0)
+
     def solve(near: FloatArray, lam: float) -> FloatArray:
-        return _cut(_descend(S, near, lam, equal=equal)[0])
+        return cut(_descend(S, near, lam, known, equal=equal)[0])
 
-    return choose(S, n, _cut(W), lam, solve if options.lam is None else None, options.threshold, equal)
-
-
-def _cut(W: FloatArray) -> FloatArray:
-    return np.where(break_cycles(W != 0.0, W)[0] != 0, W, 0.0)
+    other = solve if options.lam is None else None
+    return choose(S, n, cut(W), lam, other, options.threshold, equal, known.required)
 
 
-def minimum(S: FloatArray, lam: float, equal: bool) -> tuple[FloatArray, bool]:
+def minimum(S: FloatArray, lam: float, equal: bool, known: Constraints | None = None) -> tuple[FloatArray, bool]:
     """W where the objective is least, locally, and whether the descent came to its end."""
     start = np.zeros(S.shape)
+    known = Constraints.none(len(S)) if known is None else known
     if equal:
-        return _descend(S, start, lam, equal=True)
-    by_equal = _descend(S, start, EQUAL_LAM, equal=True)[0]
-    return _descend(S, by_equal if np.isfinite(smooth(S, by_equal, False)[0]) else start, lam, equal=False)
+        return _descend(S, start, lam, known, equal=True)
+    by_equal = _descend(S, start, EQUAL_LAM, known, equal=True)[0]
+    return _descend(S, by_equal if np.isfinite(smooth(S, by_equal, False)[0]) else start, lam, known, equal=False)
 
 
 def smooth(S: FloatArray, W: FloatArray, equal: bool) -> tuple[float, FloatArray]:
@@ -100,21 +109,24 @@ def smooth(S: FloatArray, W: FloatArray, equal: bool) -> tuple[float, FloatArray
     return value, gradient
 
 
-def _descend(S: FloatArray, W: FloatArray, lam: float, *, equal: bool) -> tuple[FloatArray, bool]:
+def _descend(S: FloatArray, W: FloatArray, lam: float, known: Constraints, *, equal: bool) -> tuple[FloatArray, bool]:
     """L-BFGS-B until W is stationary, with the scale renewed: its own test of progress may stop it in a flat place."""
+    prices, free = np.broadcast_to(known.prices(lam), S.shape), known.permitted
     for _ in range(_RENEWALS):
         scale = np.sqrt(_curvature(S, W, equal))
-        candidate = _lbfgs(S, W, lam, scale, equal)
+        candidate = _lbfgs(S, W, prices, free, scale, equal)
         value, gradient = smooth(S, candidate, equal)
         if not np.isfinite(value):
             return W, False  # the line search has ended on a rejected trial: what it started from is the last word
         W = candidate
-        if (_slope(gradient, W, lam) <= _TOLERANCE * scale).all():
+        if (_slope(gradient, W, prices, free) <= _TOLERANCE * scale).all():
             return W, True
     return W, False
 
 
-def _lbfgs(S: FloatArray, W: FloatArray, lam: float, scale: FloatArray, equal: bool) -> FloatArray:
+def _lbfgs(
+    S: FloatArray, W: FloatArray, prices: FloatArray, free: BoolArray, scale: FloatArray, equal: bool
+) -> FloatArray:
     """One run on W = (U+ - U-) / scale, both >= 0, so that l1 is smooth.
 
     The scale evens out the curvatures of the entries, which differ with the units and the variances of parents.
@@ -122,9 +134,9 @@ def _lbfgs(S: FloatArray, W: FloatArray, lam: float, scale: FloatArray, equal: b
     """
     d = len(S)
     c = scale.ravel()
-    price = lam / c
+    price = prices.ravel() / c
     # A trial outside the domain: higher than any point passed, but finite, so that the line search can interpolate.
-    rejected = smooth(S, W, equal)[0] + lam * float(np.abs(W).sum()) + 1.0, np.zeros(2 * d * d)
+    rejected = smooth(S, W, equal)[0] + float((prices * np.abs(W)).sum()) + 1.0, np.zeros(2 * d * d)
 
     def objective(halves: FloatArray) -> tuple[float, FloatArray]:
         up, down = halves[: d * d], halves[d * d :]
@@ -135,7 +147,7 @@ def _lbfgs(S: FloatArray, W: FloatArray, lam: float, scale: FloatArray, equal: b
         return value + float(price @ (up + down)), np.concatenate([price + slope, price - slope])
 
     start = W.ravel() * c
-    upper = np.where(np.eye(d, dtype=bool).ravel(), 0.0, np.inf)
+    upper = np.where(free.ravel(), np.inf, 0.0)
     solution = scipy.optimize.minimize(
         objective,
         np.concatenate([np.maximum(start, 0.0), np.maximum(-start, 0.0)]),
@@ -148,10 +160,10 @@ def _lbfgs(S: FloatArray, W: FloatArray, lam: float, scale: FloatArray, equal: b
     return ((halves[: d * d] - halves[d * d :]) / c).reshape(d, d)
 
 
-def _slope(gradient: FloatArray, W: FloatArray, lam: float) -> FloatArray:
-    """How steeply the objective with l1 falls in each entry off the diagonal: zero at a minimum."""
-    slope = np.where(W != 0.0, np.abs(gradient + lam * np.sign(W)), np.maximum(np.abs(gradient) - lam, 0.0))
-    np.fill_diagonal(slope, 0.0)
+def _slope(gradient: FloatArray, W: FloatArray, prices: FloatArray, free: BoolArray) -> FloatArray:
+    """How steeply the objective with l1 falls in each entry that is free: zero at a minimum."""
+    slope = np.where(W != 0.0, np.abs(gradient + prices * np.sign(W)), np.maximum(np.abs(gradient) - prices, 0.0))
+    slope[~free] = 0.0
     return slope
 
 

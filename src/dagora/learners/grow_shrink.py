@@ -3,6 +3,8 @@
 Greedy growth adds the allowed parent that gains most until none gains; greedy shrinking then takes away whoever costs
 more than he gives.  Allowed sets differ little from one call to the next, so the steps of growth are kept in a tree:
 a node is a set of parents in the order in which they came, with its candidates, best first.
+
+Growth starts from the required parents and shrinking leaves them; where one of them is not allowed there is no answer.
 """
 
 from typing import Protocol
@@ -10,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from dagora.arrays import FloatArray
+from dagora.knowledge import Constraints
 from dagora.learners.bic import Parents
 
 
@@ -51,12 +54,18 @@ class _Node:
 class GrowShrinkTree:
     """Answers of one variable."""
 
-    def __init__(self, score: LocalScore, child: int) -> None:
+    def __init__(self, score: LocalScore, child: int, known: Constraints | None = None) -> None:
         self._score, self._child = score, child
-        self._root = _Node(frozenset(), score.local(child, frozenset()))
+        known = Constraints.none(score.d) if known is None else known
+        self._permitted = known.permitted[:, child]
+        self._required: Parents = frozenset(np.flatnonzero(known.required[:, child]).tolist())
+        self._needed = sum(1 << x for x in self._required)
+        self._root = _Node(self._required, score.local(child, self._required))
 
     def parents(self, allowed: int) -> tuple[float, Parents]:
         """Score and parents within the allowed set, whose bit x says whether x is allowed."""
+        if self._needed & ~allowed:
+            return -np.inf, frozenset()
         node = self._root
         while True:
             candidates = node.candidates if node.candidates is not None else self._find_candidates(node)
@@ -73,15 +82,17 @@ class GrowShrinkTree:
 
     def _find_candidates(self, node: _Node) -> list[int]:
         gains = self._score.gains(self._child, node.parents)
-        worthy = np.flatnonzero(gains > self._score.negligible)
+        worthy = np.flatnonzero((gains > self._score.negligible) & self._permitted)
         best_first = worthy[np.argsort(-gains[worthy], kind="stable")]
         node.candidates, node.gains = best_first.tolist(), gains[best_first].tolist()
         node.mask = sum(1 << x for x in node.candidates)
         return node.candidates
 
     def _shrink(self, score: float, parents: Parents) -> tuple[float, Parents]:
-        while parents:
+        while parents > self._required:
             shorter = self._score.without_each(self._child, parents)
+            for x in self._required:
+                del shorter[x]
             weakest = max(shorter, key=shorter.__getitem__)
             if shorter[weakest] <= score + self._score.negligible:
                 break

@@ -32,6 +32,7 @@ _DIRECTIONS = {
     "compelled": "direction compelled: all equivalent networks share it",
     "open": "direction open: either way fits as well",
     "time": "direction given by time",
+    "known": "direction given by prior knowledge",
 }
 _ASSUMED = {
     "linear": "direction rests on noise variances being about equal",
@@ -75,14 +76,25 @@ def contents(result: Result, title: str) -> dict[str, Any]:
         "edges": edges,
         "threshold": float(result.settings.get("threshold", 0.0)),
         "signed": model in ("linear", "dynamic"),
-        "directions": {**_DIRECTIONS, "assumed": _ASSUMED.get(model, "direction rests on the form of the effects")},
+        "directions": _words_for_directions(result),
         "curves": _curves(result),
         "resamples": _resamples(result),
         "sites": [{"name": site, "rows": result.site_rows.get(site)} for site in result.sites],
         "siteText": _site_text(result),
         "ledger": departures(result),
-        "settings": [[name, _shown(value)] for name, value in {**result.settings, **_scale(result)}.items()],
+        "settings": [
+            [name, str(result.knowledge) if name == "knowledge" else _shown(value)]
+            for name, value in {**result.settings, **_scale(result)}.items()
+        ],
     }
+
+
+def _words_for_directions(result: Result) -> dict[str, str]:
+    assumed = _ASSUMED.get(str(result.settings["model"]), "direction rests on the form of the effects")
+    words = {**_DIRECTIONS, "assumed": assumed}
+    if result.knowledge is not None:
+        words["compelled"] = "direction compelled, given prior knowledge"
+    return words
 
 
 def _edges(result: Result) -> Iterator[dict[str, Any]]:
@@ -111,10 +123,11 @@ def _edges(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _directions(result: Result) -> list[list[str]]:
-    """Whether the class compels an arrow; if not, whether the learner left it open or has reasons of its own."""
+    """Whether an arrow was known, or the class compels it; if not, whether the learner left it open or has reasons."""
     otherwise = "open" if result.identified is not None else "assumed"
-    found: list[list[str]] = np.where(result.cpdag == ARROW, "compelled", otherwise).tolist()
-    return found
+    found = np.where(result.cpdag == ARROW, "compelled", otherwise)
+    told: list[list[str]] = np.where(result.known_directions, "known", found).tolist()
+    return told
 
 
 def _unrolled(result: Result) -> tuple[list[str], IntArray, list[dict[str, Any]]]:

@@ -11,13 +11,23 @@ import scipy.optimize
 
 from dagora.acyclicity import trace_exponential, walk_weights
 from dagora.arrays import BoolArray, FloatArray
+from dagora.knowledge import Constraints
 from dagora.solvers.proximal import Minimum, minimise_l1, soft_threshold
+
+_SMALL = 40  # variables: the steps of fewer cost little more than the calls
 
 
 def path_step(
-    W: FloatArray, Z: FloatArray, c: FloatArray, lam: float, mu: float, tolerance: float, most_steps: int = 50
+    W: FloatArray,
+    Z: FloatArray,
+    c: FloatArray,
+    lam: float | FloatArray,
+    mu: float,
+    tolerance: float,
+    most_steps: int = 50,
+    permitted: BoolArray | None = None,
 ) -> Minimum:
-    """W-step with the penalty mu h(W), h the log-determinant.
+    """W-step with the penalty mu h(W), h the log-determinant; entries that are not `permitted` stay zero.
 
     The curvature of mu h along entry (i, j) is about 2 mu times the walks from j back to i, so entries that
     close strong cycles get short steps and all others long ones: without it large mu takes many more steps.
@@ -30,13 +40,40 @@ def path_step(
         pull = c * gap
         return mu * h + 0.5 * float((pull * gap).sum()), 2.0 * mu * W * walks.T + pull
 
-    free = ~np.eye(len(W), dtype=bool)
+    free = ~np.eye(len(W), dtype=bool) if permitted is None else permitted
     return minimise_l1(smooth, W, lam, c + 2.0 * mu * walks.T, free, tolerance, most_steps)
 
 
-def ordered_step(Z: FloatArray, c: FloatArray, lam: float, allowed: BoolArray) -> FloatArray:
+def ordered_step(Z: FloatArray, c: FloatArray, lam: float | FloatArray, allowed: BoolArray) -> FloatArray:
     """W-step when the order of the variables is settled: acyclic by its zeros, hence in closed form."""
     return soft_threshold(Z, lam / c) * allowed
+
+
+def block_step(
+    W: FloatArray,
+    Z: FloatArray,
+    c: FloatArray,
+    prices: float | FloatArray,
+    mu: float,
+    tolerance: float,
+    known: Constraints,
+) -> FloatArray:
+    """W-step with the penalty mu h(W) where some directions are known: cycles are within blocks of variables.
+
+    So h is a sum over blocks.  Each has a W-step of its own, small ones together; what leads from one to another is in
+    closed form.
+    """
+    found = ordered_step(Z, c, prices, known.permitted)
+    by_entry = np.broadcast_to(prices, W.shape)
+    together: list[int] = []
+    for place, block in enumerate(known.blocks, start=1):
+        together += block.tolist() if len(block) > 1 else []
+        if len(together) >= _SMALL or (together and place == len(known.blocks)):
+            own = np.ix_(together, together)
+            share = tolerance * float(np.sqrt(len(together) / len(W)))
+            found[own] = path_step(W[own], Z[own], c[own], by_entry[own], mu, share, permitted=known.permitted[own]).W
+            together = []
+    return found
 
 
 def paper_step(W: FloatArray, Z: FloatArray, c: float, lam: float, alpha: float, rho1: float) -> FloatArray:

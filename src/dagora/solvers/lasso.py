@@ -2,6 +2,8 @@
 
     min over w, zero where not free, of  w'Sw / 2 - w'S t + sum_i lam_i |w_i|  for every column t of `targets`
 
+Prices may be zero, and differ from column to column.
+
 Feature-sign search (Lee, Battle, Raina and Ng 2006): with the signs of w's nonzero entries given, its minimum is a
 linear system.  Go towards it; whoever reaches zero on the way leaves; at the minimum, whoever's slope exceeds lam most
 enters.  Each step lowers the loss, so no set of signs comes twice and the search ends at the minimum.  Columns that
@@ -26,18 +28,19 @@ def lasso(
 ) -> tuple[FloatArray, bool]:
     """Columns of coefficients, started at W, and whether all came to their end (always, but for rounding).
 
-    lam: one for all variables, or one for each.
+    lam: one for all variables, or one for each, or one for each in each column.
     """
-    prices = np.broadcast_to(lam, len(S))
+    by_row = np.asarray(lam)
+    prices = np.broadcast_to(by_row if by_row.ndim == 2 else by_row.reshape(-1, 1), W.shape)
     S = S + _RIDGE * np.diag(np.diag(S))
     cross = S @ targets
     slack = _SLACK * np.sqrt(np.outer(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0)))
     found = W * free
     slope = S @ found - cross
-    off = np.where(found != 0.0, np.abs(slope + prices[:, None] * np.sign(found)), np.abs(slope) - prices[:, None])
+    off = np.where(found != 0.0, np.abs(slope + prices * np.sign(found)), np.abs(slope) - prices)
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
-        column = cross[:, k], found[:, k], free[:, k], prices, slack[:, k]
+        column = cross[:, k], found[:, k], free[:, k], prices[:, k], slack[:, k]
         ended &= _leaped(S, *column) or _to_minimum(S, *column)
     return found, ended
 

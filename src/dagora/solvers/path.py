@@ -9,7 +9,7 @@ edges (benchmarks/results/accuracy.md).
 
 import numpy as np
 
-from dagora.arrays import FloatArray
+from dagora.arrays import BoolArray, FloatArray
 from dagora.graphs import break_cycles
 
 STAGES = 4  # as a rule; more follow while cycles are not cut through
@@ -23,13 +23,13 @@ def path_penalty(stage: int, variances: FloatArray) -> float:
     return float(_FIRST * _GROWTH**stage * np.exp(np.log(variances).mean()))
 
 
-def path_ended(stages: int, W: FloatArray, variances: FloatArray) -> bool:
+def path_ended(stages: int, W: FloatArray, variances: FloatArray, required: BoolArray | None = None) -> bool:
     """Whether, after so many stages, all cycles hang by threads: edges that may be cut without harm.
 
-    An edge is a thread when its effect on standardised variables is below 0.05.
+    An edge is a thread when its effect on standardised variables is below 0.05.  Required edges are none.
     """
     if stages < STAGES:
         return False
-    _, cut = break_cycles(W != 0, W)
+    _, cut = break_cycles(W != 0 if required is None else (W != 0) | required, W, required)
     scale = np.sqrt(variances)
     return stages >= _MOST_STAGES or all(abs(W[i, j]) * scale[i] / scale[j] < _THREAD for i, j in cut)

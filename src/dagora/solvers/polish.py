@@ -10,6 +10,9 @@ search finds in a table.
 
 S may have more variables than W has columns: those after the first d are inputs (the past of a time series), which no
 order concerns.  They may be parents of any variable at their own price, and W has a row for each.
+
+What is known beforehand stays: entries that are not permitted are zero in every order, and an order that puts a
+required parent after its child is not tried.
 """
 
 from dataclasses import dataclass
@@ -39,49 +42,74 @@ class Polished:
     converged: bool
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What W may be: a price for each entry, which entries may differ from zero, which edges have to be there."""
+
+    prices: FloatArray
+    permitted: BoolArray
+    required: BoolArray  # d x d
+
+    def free(self, parents: BoolArray, variables: IntArray | slice) -> BoolArray:
+        """Of these parents of variables, a column each, those that are permitted; all inputs are parents."""
+        inputs = np.ones((len(self.permitted) - len(parents), parents.shape[1]), dtype=bool)
+        free: BoolArray = np.concatenate([parents, inputs]) & self.permitted[:, variables]
+        return free
+
+
 def polish(
-    S: FloatArray, W: FloatArray, allowed: BoolArray, lam: float | FloatArray, *, search: bool = True
+    S: FloatArray,
+    W: FloatArray,
+    allowed: BoolArray,
+    lam: float | FloatArray,
+    *,
+    search: bool = True,
+    permitted: BoolArray | None = None,
+    required: BoolArray | None = None,
 ) -> Polished:
     """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`).
 
-    lam: the price of a weight, one for all rows of W or one for each.
+    lam: the price of a weight, one for all rows of W, or one for each, or one for each entry.
+    permitted: the entries of W that may differ from zero, none but those of `allowed` in its first d rows (None: all);
+    required: the edges of which `allowed` is to bar none (None: no such edges).
     """
     d = len(allowed)
-    prices = np.broadcast_to(lam, len(S))
+    by_row = np.asarray(lam)
+    limits = Limits(
+        np.broadcast_to(by_row if by_row.ndim == 2 else by_row.reshape(-1, 1), W.shape),
+        np.ones(W.shape, dtype=bool) if permitted is None else permitted,
+        np.zeros((d, d), dtype=bool) if required is None else required,
+    )
     targets = np.eye(len(S))[:, :d]
     known: Known = {}
     reversals = 0
     while search and d > 1 and reversals < 4 * d:
-        W, _ = lasso(S, targets, W, _with_inputs(S, allowed), prices)
-        found = _best_reversal(S, W, allowed, prices, known)
+        W, _ = lasso(S, targets, W, limits.free(allowed, slice(None)), limits.prices)
+        found = _best_reversal(S, W, allowed, limits, known)
         if found is None:
             break
         allowed, reversals = found, reversals + 1
-    W, converged = lasso(S, targets, W, _with_inputs(S, allowed), prices)
+    W, converged = lasso(S, targets, W, limits.free(allowed, slice(None)), limits.prices)
     return Polished(W, allowed, reversals, converged and reversals < 4 * d)
 
 
-def _with_inputs(S: FloatArray, parents: BoolArray) -> BoolArray:
-    """The same, a column a variable, with all inputs as parents."""
-    inputs = np.ones((len(S) - len(parents), parents.shape[1]), dtype=bool)
-    return np.concatenate([parents, inputs])
-
-
-def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: FloatArray, known: Known) -> BoolArray | None:
+def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, known: Known) -> BoolArray | None:
     """The order after the reversal that lowers the score most, or None."""
-    d = len(allowed)
-    descends = descendants(W[:d] != 0)
-    sources, targets = _candidates(S, W, lam)
-    if len(sources) == 0:
-        return None
+    d, required = len(allowed), limits.required
+    descends = descendants((W[:d] != 0) | required)
+    sources, targets = _candidates(S, W, limits)
     # Two columns a candidate: the child j without i, and i with j.
     spared = ~(descends[sources] | descends[targets]).T  # descends from neither; a vertex descends from itself
     gains_parent = spared.copy()
     gains_parent[targets, np.arange(len(sources))] = True
-    free = _with_inputs(S, np.hstack([spared, gains_parent]))
+    keeps = ~((required[:, targets] & ~spared) | (required[:, sources] & ~gains_parent)).any(axis=0)
+    sources, targets, spared, gains_parent = sources[keeps], targets[keeps], spared[:, keeps], gains_parent[:, keeps]
+    if len(sources) == 0:
+        return None
     variables = np.concatenate([targets, sources])
-    new = _best_scores(S, W, variables, free, lam, known).reshape(2, -1).sum(axis=0)
-    old = _scores(S, W, np.arange(d), lam)
+    free = limits.free(np.hstack([spared, gains_parent]), variables)
+    new = _best_scores(S, W, variables, free, limits.prices, known).reshape(2, -1).sum(axis=0)
+    old = _scores(S, W, np.arange(d), limits.prices)
     gain = old[sources] + old[targets] - new
     best = int(np.argmax(gain))
     if gain[best] <= _GAIN * float(np.diag(S)[[sources[best], targets[best]]].min()):
@@ -90,7 +118,7 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, lam: FloatA
 
 
 def _best_scores(
-    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, lam: FloatArray, known: Known
+    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, prices: FloatArray, known: Known
 ) -> FloatArray:
     """Least penalised loss of each variable with the parents that are free for it: a lasso for those not known yet."""
     keys = [(int(variable), column.tobytes()) for variable, column in zip(variables, free.T, strict=True)]
@@ -98,31 +126,33 @@ def _best_scores(
     new = [place for key, place in first.items() if key not in known]
     if new:
         asked, allowed = variables[new], free[:, new]
-        columns, _ = lasso(S, np.eye(len(S))[:, asked], W[:, asked] * allowed, allowed, lam)
-        known.update(zip([keys[place] for place in new], _scores(S, columns, asked, lam).tolist(), strict=True))
+        columns, _ = lasso(S, np.eye(len(S))[:, asked], W[:, asked] * allowed, allowed, prices[:, asked])
+        known.update(zip([keys[place] for place in new], _scores(S, columns, asked, prices).tolist(), strict=True))
     return np.array([known[key] for key in keys])
 
 
-def _candidates(S: FloatArray, W: FloatArray, lam: FloatArray) -> tuple[IntArray, IntArray]:
+def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray, IntArray]:
     """Pairs (i, j) to be ordered j before i: edges i -> j, and entries j -> i that the loss wants but the order bars.
 
-    Of the edges those whose effect on standardised variables counts, of the barred entries the d most wanted.
+    Of the edges those whose effect on standardised variables counts, of the barred entries the d most wanted; in either
+    case only where j -> i is permitted.
     """
     d = W.shape[1]
     variances, within = np.diag(S)[:d], W[:d]
     effect = np.abs(within) * np.sqrt(variances[:, None] / variances)
-    slope = np.maximum(np.abs(S[:d] @ W - S[:d, :d]) - lam[:d, None], 0.0)
+    slope = np.maximum(np.abs(S[:d] @ W - S[:d, :d]) - limits.prices[:d], 0.0)
     np.fill_diagonal(slope, 0.0)
+    slope[~limits.permitted[:d]] = 0.0
     want = (slope**2 / variances[:, None]).T * ((within == 0) & (within.T == 0))  # twice the gain of that entry alone
     wanted = want > max(float(np.partition(want, -d - 1, axis=None)[-d - 1]), 0.0)
-    i, j = np.nonzero((effect > _EFFECT) | wanted)
+    i, j = np.nonzero(((effect > _EFFECT) & limits.permitted[:d].T) | wanted)
     return i, j
 
 
-def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, lam: FloatArray) -> FloatArray:
+def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, prices: FloatArray) -> FloatArray:
     """Penalised loss of each variable with the given column of coefficients."""
     fit = ((S @ columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
-    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + lam @ np.abs(columns)
+    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + (prices[:, variables] * np.abs(columns)).sum(axis=0)
     return scores
 
 

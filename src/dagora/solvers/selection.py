@@ -16,7 +16,7 @@ from math import lgamma, log
 import numpy as np
 import scipy.linalg
 
-from dagora.arrays import FloatArray
+from dagora.arrays import BoolArray, FloatArray
 
 FIRST = 0.1  # of the least variance, which under equal variances is about that of the noise
 _TIE = 1e-9
@@ -41,17 +41,27 @@ def first_lam(variances: FloatArray) -> float:
 
 
 def choose(
-    S: FloatArray, n: float, W: FloatArray, lam: float, solve: Solve | None, threshold: float | None, equal: bool = True
+    S: FloatArray,
+    n: float,
+    W: FloatArray,
+    lam: float,
+    solve: Solve | None,
+    threshold: float | None,
+    equal: bool = True,
+    required: BoolArray | None = None,
 ) -> Choice:
-    """Start from the solution W at lam; solve: for other lam (None: this one it is); threshold: None to choose it."""
-    found = [best_threshold(S, n, W, lam, threshold, equal)]
+    """Start from the solution W at lam; solve: for other lam (None: this one it is); threshold: None to choose it.
+
+    required: edges that are there whatever their weight.
+    """
+    found = [best_threshold(S, n, W, lam, threshold, equal, required)]
     if solve is not None:
         unit, place = lam / FIRST, GRID.index(FIRST)
         for way in (GRID[place + 1 :], GRID[:place][::-1]):
             near = W
             for step in way:
                 near = solve(near, unit * step)
-                found.append(best_threshold(S, n, near, unit * step, threshold, equal))
+                found.append(best_threshold(S, n, near, unit * step, threshold, equal, required))
     least = min(choice.score for choice in found)
     # Neighbours often lead to the same graph, hence to the same score up to rounding: the largest lam of them.
     alike = [choice for choice in found if choice.score <= least + _TIE * max(1.0, abs(least))]
@@ -59,12 +69,19 @@ def choose(
 
 
 def best_threshold(
-    S: FloatArray, n: float, W: FloatArray, lam: float, threshold: float | None, equal: bool = True
+    S: FloatArray,
+    n: float,
+    W: FloatArray,
+    lam: float,
+    threshold: float | None,
+    equal: bool = True,
+    required: BoolArray | None = None,
 ) -> Choice:
     """Edges enter from the largest weight on; the threshold is halfway between the last that pays and the next."""
     d = len(S)
-    sources, targets = np.unravel_index(np.argsort(-np.abs(W), axis=None, kind="stable"), W.shape)
-    size = np.append(np.abs(W[sources, targets]), 0.0)
+    magnitude = np.abs(W) if required is None else np.where(required, np.inf, np.abs(W))
+    sources, targets = np.unravel_index(np.argsort(-magnitude, axis=None, kind="stable"), W.shape)
+    size = np.append(magnitude[sources, targets], 0.0)
     left = np.diag(S).copy()
     parents: list[list[int]] = [[] for _ in range(d)]
     scores = [extended_bic(left, n, 0, equal)]
@@ -75,9 +92,10 @@ def best_threshold(
         told = told and 2 * len(parents[j]) < n  # with more parents, few rows are fitted by whatever there is
         scores.append(extended_bic(left, n, len(scores), equal) if told else np.inf)
     if threshold is None:
-        best = int(np.argmin(scores))
-        above = size[best - 1] if best > 0 else np.inf
-        threshold = 0.5 * float(above + size[best]) if best > 0 else float(size[0])
+        given = int(np.isinf(size).sum())
+        best = given + int(np.argmin(scores[given:]))
+        # Halfway to the last edge that pays; where none does, what is left below those required.
+        threshold = 0.5 * float(size[best - 1] + size[best]) if best > given else float(size[best])
     else:
         best = int(np.count_nonzero(size > threshold))
     return Choice(scores[best], lam, threshold, W)
