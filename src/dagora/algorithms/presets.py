@@ -282,7 +282,8 @@ class Options:
             return "model 'dynamic'" + (" without lags" if self.lags == 0 else "")
         if self.method != "admm":
             return f"learner {self.chosen_learner!r}"
-        return f"method 'admm' with preset {self.preset!r}"
+        score = " and score 'likelihood'" if self.score == "likelihood" else ""
+        return f"method 'admm' with preset {self.preset!r}{score}"
 
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
