@@ -47,7 +47,14 @@ def publish(
     print(text, flush=True)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}{suffix}.md").write_text(text, encoding="utf-8")
-    record = {"title": title, "command": call, "machine": machine(), "processor": processor(), "commit": commit()}
+    record: dict[str, object] = {
+        "title": title,
+        "command": call,
+        "machine": machine(),
+        "processor": processor(),
+        "commit": commit(),
+    }
+    record |= {"load": round(os.getloadavg()[0], 1)}  # beside one of ours: how busy the machine was with other things
     record |= {"header": list(header), "rows": cells, "notes": notes}
     (RESULTS / f"{name}{suffix}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
