@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: install demo test check bench docs docs-serve clean
+.PHONY: install demo test check bench bench-compare docs docs-serve clean
 
 install: $(STAMP)
 
@@ -31,6 +31,12 @@ check: install
 
 bench: install
 	$(BIN)/python -m benchmarks all
+
+# What changed in the tables: make bench-compare OLD=v0.1.0 (NEW: the results as they are now).
+OLD ?= HEAD
+NEW ?= benchmarks/results
+bench-compare: install
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: install

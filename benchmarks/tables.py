@@ -1,7 +1,9 @@
-"""Tables in Markdown, printed and kept with the command and the machine that made them."""
+"""Tables in Markdown and JSON, printed and kept with the command and the machine that made them."""
 
+import json
 import os
 import platform
+import subprocess
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -33,16 +35,34 @@ def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
 def publish(
     name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "", command: str = ""
 ) -> None:
-    """Print a table and write it to results/NAME.md; command: the benchmark's name, where it makes several tables."""
+    """Print a table and write it to results/NAME.md and NAME.json (for benchmarks/compare.py).
+
+    command: the benchmark's name, where it makes several tables.
+    """
     option, suffix = (f" --first-seed {first_seed}", f"-from-{first_seed}") if first_seed else ("", "")
-    lines = [f"# {title}", "", f"`python -m benchmarks {command or name}{option}`; {machine()}", ""]
-    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    call, cells = f"python -m benchmarks {command or name}{option}", [[_cell(cell) for cell in row] for row in rows]
+    lines = [f"# {title}", "", f"`{call}`; {machine()}", "", *markdown(header, cells)]
     lines += ["", notes] if notes else []
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}{suffix}.md").write_text(text, encoding="utf-8")
+    record: dict[str, object] = {
+        "title": title,
+        "command": call,
+        "machine": machine(),
+        "processor": processor(),
+        "commit": commit(),
+    }
+    record |= {"load": round(os.getloadavg()[0], 1)}  # beside one of ours: how busy the machine was with other things
+    record |= {"header": list(header), "rows": cells, "notes": notes}
+    (RESULTS / f"{name}{suffix}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
+    head = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return head + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def machine() -> str:
@@ -51,6 +71,26 @@ def machine() -> str:
         f"dagora {dagora.__version__}, Python {platform.python_version()}, numpy {np.__version__}, "
         f"scipy {scipy.__version__}, {os.cpu_count()} cores ({platform.machine()}), one BLAS thread"
     )
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def commit() -> str:
+    """The commit measured, with a + where files differ from it; empty outside a repository."""
+    asked = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        head = subprocess.run([*asked, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = [*asked, "diff", "--quiet", "HEAD", "--", "../src", "."]
+        return head + ("+" if subprocess.run([*changed, ":!results"]).returncode else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _cell(value: object) -> str:

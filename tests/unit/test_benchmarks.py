@@ -1,6 +1,7 @@
 """Every benchmark runs in small, and says what it measured."""
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "speed": {"CELLS": ((5, 2),)},
     "scaling": {"D": (5, 50, 200), "K": (1, 8, 512), "ROUNDS": 6, "WIDTH": 5},
     "memory": {"FILES": 2, "ROWS": 500, "D": 4},
+    "streaming": {"N": 3000, "D": 4},
+    "growth": {"D": (4, 6), "K": (2,), "ROWS": (500,), "N": 80, "SITES": 2, "WIDTH": 4, "STREAMED": 4, "FROM": 4},
+    "peers_continuous": {"SEEDS": {5: 1}, "DEGREES": {"ER1": 1}, "N": 100, "K": 2, "CURVED_D": (3,)},
     "totals": {"D": 5, "K": 3, "N": 60},
     "score_search": {"D": (5,), "N": 100, "K": 2},
     "equal_variances": {"D": (5,), "N": 60, "K": 2},
@@ -87,6 +91,9 @@ def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     text = (tmp_path / f"{name}.md").read_text()
     assert f"python -m benchmarks {name}" in text
     assert text.count("\n|") >= 3
+    record = json.loads((tmp_path / f"{name}.json").read_text())
+    assert record["command"] == f"python -m benchmarks {name}"
+    assert all(len(row) == len(record["header"]) for row in record["rows"])
 
 
 def test_every_benchmark_has_a_small_version() -> None:

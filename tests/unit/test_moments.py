@@ -70,6 +70,17 @@ def test_moments_against_rational_arithmetic(mean: float, sd: float, size: int) 
     np.testing.assert_array_equal(got.scatter, got.scatter.T)
 
 
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_rows_that_drift_lose_no_digits(size: int) -> None:
+    """Centring at the mean so far must not be paid for with digits when the mean wanders far from where it began."""
+    rng = np.random.default_rng(11)
+    rows = rng.normal(size=(280, 3)) + 1e6 * np.repeat(np.arange(7.0) ** 2, 40)[:, None] * np.array([1.0, -2.0, 0.0])
+    got = Moments.of([rows[i : i + size] for i in range(0, 280, size)], 3)
+    _, want = exact(rows)
+    spread = np.sqrt(np.diag(want))
+    np.testing.assert_allclose(got.scatter / np.outer(spread, spread), want / np.outer(spread, spread), atol=1e-13)
+
+
 def test_moments_against_numpy() -> None:
     rows = np.random.default_rng(2).normal(3.0, 2.0, size=(1000, 5))
     got = Moments.of([rows[:10], rows[10:999], rows[999:]], 5)

@@ -149,6 +149,26 @@ def test_number_types_become_floats(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows, [[1, 1, 1, 1, 1], [2.0**60, 2, 2, 0, 2]])
 
 
+@pytest.mark.parametrize(
+    ("hole", "what"), [(None, "a missing value"), (np.nan, "a missing value"), (-np.inf, "an infinite value")]
+)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_hole_is_named_whichever_row_group_it_is_in(
+    tmp_path: Path, kind: pa.DataType, hole: float | None, what: str
+) -> None:
+    cells: list[float | None] = [0.5] * 50
+    cells[36] = hole
+    table = pa.table({"a": pa.array(range(50), pa.int32()), "b": pa.array(cells, kind)})
+    pq.write_table(table, tmp_path / "north.parquet", row_group_size=10)
+    line = refusal(lambda: rows_of(open_table("north", tmp_path / "north.parquet")))
+    assert line == f"site 'north', row 37, column 'b': {what}; replace it or remove the row"
+
+
+def test_sums_that_overflow_are_no_fault_of_the_rows() -> None:
+    rows = np.full((4, 2), 1.7e308)
+    np.testing.assert_array_equal(rows_of(open_table("s", rows)), rows)
+
+
 def test_parquet_names_with_dots_do_not_mix(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x.1": [1.0, 2.0], "x": [3.0, 4.0]}), tmp_path / "s.parquet")
     np.testing.assert_array_equal(rows_of(open_table("s", tmp_path / "s.parquet"), ["x", "x.1"]), [[3, 1], [4, 2]])

@@ -28,13 +28,19 @@ class ArrowStream(Protocol):
 class Chunk:
     """Some rows: numbers, and beside them whole columns that are no variables (labels, times) in Arrow form."""
 
-    rows: FloatArray
+    rows: FloatArray  # column after column in memory: sums and products of columns are cheapest so
     keys: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, names: Sequence[str], keys: Sequence[str]) -> "Chunk":
         """The named columns of a batch."""
         return cls(to_array(batch, names), tuple(batch.column(key) for key in keys))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no cell is missing or infinite: a finite sum proves it, and only without one are cells looked at."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(self.rows.sum()) or np.isfinite(self.rows).all())
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,14 @@ def chunk_rows(columns: int) -> int:
 
 
 def to_array(batch: pa.RecordBatch, names: Sequence[str]) -> FloatArray:
-    """Copy the named columns into one float64 array; nulls become NaN."""
-    array = np.empty((batch.num_rows, len(names)))
+    """Copy the named columns into one float64 array (rows, columns), column after column; nulls become NaN."""
+    array = np.empty((len(names), batch.num_rows))
     for j, name in enumerate(names):
-        column = batch.column(name).cast(pa.float64(), safe=False)  # unsafe: rounds integers above 2^53
-        array[:, j] = column.to_numpy(zero_copy_only=False)
-    return array
+        column = batch.column(name)
+        if column.type != pa.float64():
+            column = column.cast(pa.float64(), safe=False)  # unsafe: rounds integers above 2^53
+        array[j] = column.to_numpy(zero_copy_only=False)
+    return array.T
 
 
 def open_parquet(site: str, path: Path, keys: Sequence[str] = ()) -> ParquetTable:

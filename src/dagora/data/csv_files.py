@@ -48,7 +48,7 @@ class CsvFile:
         # pyarrow's messages quote cells, so they are dropped and the plain reader describes the fault.
         with suppress(*_UNREADABLE):
             for chunk in self._stream(columns, keys):
-                if not np.isfinite(chunk.rows).all():
+                if not chunk.is_finite:
                     break
                 yield chunk
                 rows += len(chunk.rows)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from operator import add
 
 import numpy as np
 
@@ -26,7 +25,7 @@ class Moments:
     @classmethod
     def of(cls, chunks: Iterable[FloatArray], d: int) -> "Moments":
         """One pass over chunks of rows; the result does not depend, up to rounding, on how they are cut."""
-        return reduce(add, map(cls.of_rows, chunks), cls.none(d))
+        return reduce(Moments.after, chunks, cls.none(d))
 
     @classmethod
     def of_rows(cls, rows: FloatArray) -> "Moments":
@@ -39,6 +38,26 @@ class Moments:
             centred = rows - rough
             rest = centred.mean(axis=0)  # what rounding left out of the mean
             return cls(n, rough + rest, centred.T @ centred - n * np.outer(rest, rest))
+
+    def after(self, rows: FloatArray) -> "Moments":
+        """These moments with more rows, in one pass over them: they are centred at the mean so far.
+
+        With g the distance of their own mean from it, m g g' is taken off the new scatter and n m / (n + m) g g' put
+        on for the gap between old and new.  Only the difference, m^2 / (n + m) g g', is computed: while the new rows
+        are no more than the old, at most half of what they bring cancels, so that no digits are lost.
+        """
+        m = len(rows)
+        if self.n < m:
+            return self + self.of_rows(rows)
+        if m == 0:
+            return self
+        n = self.n + m
+        with np.errstate(over="ignore", invalid="ignore"):  # not finite: the caller's to refuse
+            centred = rows - self.mean
+            total = centred.sum(axis=0)
+            scatter = self.scatter + centred.T @ centred
+            scatter -= np.outer(total, total) / n
+            return Moments(n, self.mean + total / n, scatter)
 
     def __add__(self, other: "Moments") -> "Moments":
         """Pool (Chan, Golub and LeVeque 1983): no large numbers cancel."""

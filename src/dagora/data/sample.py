@@ -18,6 +18,7 @@ class Sample(Moments):
     @classmethod
     def read(cls, rows: Rows) -> "Sample":
         """Read all rows."""
-        together = np.concatenate([np.asarray(chunk, dtype=np.float64) for chunk in rows.chunks()])
+        # Row after row: networks are fitted to whole rows.
+        together = np.ascontiguousarray(np.concatenate([np.asarray(c, dtype=np.float64) for c in rows.chunks()]))
         moments = Moments.of([together], rows.d)
         return cls(moments.n, moments.mean, moments.scatter, together)

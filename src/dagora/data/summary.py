@@ -17,10 +17,11 @@ from dagora.errors import InputError
 
 @dataclass(frozen=True)
 class Facts:
-    """Extremes of each column, and for each column the first one that equals it in every row.
+    """Whether each column is constant (low == high), and for each column the first one that equals it in every row.
 
-    Exact where moments round: 0.1 repeated is constant, and 1e8 with a spread of 1e-3 is not.
-    Extremes are values of single rows, so facts stay with whoever holds the rows.
+    Exact where moments round: 0.1 repeated is constant, and 1e8 with a spread of 1e-3 is not.  What is settled is not
+    looked at again: of a column with two values, low < high are the extremes of the rows that first told them apart.
+    They are values of single rows, so facts stay with whoever holds the rows.
     """
 
     low: FloatArray
@@ -33,17 +34,19 @@ class Facts:
         return cls(np.full(d, np.inf), np.full(d, -np.inf), np.zeros(d, dtype=np.int64))
 
     def after(self, rows: FloatArray) -> "Facts":
-        """These facts with more rows; only columns that were equal so far are compared."""
+        """These facts with more rows; only columns that were constant, or equal to another, so far are compared."""
         if len(rows) == 0:
             return self
-        shared = np.bincount(self.twin, minlength=len(self.twin))[self.twin] > 1
-        # Bytes as keys compare exactly; adding zero turns -0.0 into 0.0.
-        cells = [(rows[:, j] + 0.0).tobytes() if shared[j] else b"" for j in range(len(shared))]
-        return Facts(
-            np.minimum(self.low, rows.min(axis=0)),
-            np.maximum(self.high, rows.max(axis=0)),
-            _first_equal(list(zip(self.twin.tolist(), cells, strict=True))),
-        )
+        low, high, twin = self.low, self.high, self.twin
+        if (one := np.flatnonzero(~(low < high))).size:
+            low, high, those = low.copy(), high.copy(), rows[:, one]
+            low[one] = np.minimum(low[one], those.min(axis=0))
+            high[one] = np.maximum(high[one], those.max(axis=0))
+        if (shared := np.bincount(twin, minlength=len(twin))[twin] > 1).any():
+            # Bytes as keys compare exactly; adding zero turns -0.0 into 0.0.
+            cells = [(rows[:, j] + 0.0).tobytes() if shared[j] else b"" for j in range(len(shared))]
+            twin = _first_equal(list(zip(twin.tolist(), cells, strict=True)))
+        return Facts(low, high, twin)
 
     def __add__(self, other: "Facts") -> "Facts":
         """Facts of the rows of both."""
@@ -83,7 +86,7 @@ def summarise(table: Streamed, order: Sequence[str]) -> SiteSummary:
     """Stream a site's rows once, columns in the given order."""
     moments, facts = Moments.none(len(order)), Facts.none(len(order))
     for rows in table.chunks(order):
-        moments, facts = moments + Moments.of_rows(rows), facts.after(rows)
+        moments, facts = moments.after(rows), facts.after(rows)
     return SiteSummary(table.site, moments, facts)
 
 

@@ -65,9 +65,8 @@ class Table:
     def _checked(self, order: Sequence[str], keys: Sequence[str]) -> Iterator[Chunk]:
         rows = 0
         for chunk in self.reader.read(*([self.names.index(name) for name in names] for names in (order, keys))):
-            finite = np.isfinite(chunk.rows)
-            if not finite.all():
-                i, j = np.argwhere(~finite)[0]
+            if not chunk.is_finite:
+                i, j = np.argwhere(~np.isfinite(chunk.rows))[0]
                 what = "a missing value" if np.isnan(chunk.rows[i, j]) else "an infinite value"
                 where = place(self.site, order[j], row=rows + int(i) + 1)
                 raise InputError(f"{where}: {what}; replace it or remove the row")
@@ -90,7 +89,7 @@ class ArrayTable:
         for start in range(0, len(self.array), size):
             rows = self.array[start : start + size]
             chosen = np.ma.filled(rows.astype(np.float64), np.nan)[:, columns]  # a masked cell is missing
-            yield Chunk(np.ascontiguousarray(chosen))  # the same layout, and so the same bits, as from files
+            yield Chunk(np.asfortranarray(chosen))  # the same layout, and so the same bits, as from files
 
 
 def open_table(site: str, source: Source, names: Sequence[str] | None = None, keys: Sequence[str] = ()) -> Table:
