@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="other data, where seeds are used")
     options = parser.parse_args()
     tables.first_seed = options.first_seed
+    tables.commit()
     for name in NAMES if "all" in options.names else options.names:
         importlib.import_module(f"benchmarks.{name}").main(options.runs, options.jobs)
 

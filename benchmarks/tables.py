@@ -6,6 +6,7 @@ import platform
 import subprocess
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
+@cache  # asked for before anything is measured: files may change while it runs
 def commit() -> str:
     """The commit measured, with a + where files differ from it; empty outside a repository."""
     asked = ["git", "-C", str(Path(__file__).parent)]

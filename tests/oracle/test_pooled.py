@@ -169,10 +169,13 @@ def test_paper_preset_is_the_papers_algorithm_transcribed(seed: int) -> None:
     np.testing.assert_allclose(
         run(server, plain, transport).estimate.weights, yardstick()(sites, rounds=5), rtol=0, atol=1e-4
     )
-    # In all rounds L-BFGS on the kinks of l1 carries rounding into W (up to 0.03 in ten seeds), not into the graph.
+    # In all rounds L-BFGS on the kinks of l1 carries rounding into W (up to 0.03 in ten seeds), so the graph is the
+    # same but for weights that near the threshold: with seed 4 one is 0.297, and the last bit decides.
     W, result = yardstick()(sites), dagora.learn(sites, preset="paper")
     np.testing.assert_allclose(result.weights, W, rtol=0, atol=0.1)
-    np.testing.assert_array_equal(result.adjacency, np.abs(W) > 0.3)
+    clear = np.abs(np.abs(W) - 0.3) > 0.03
+    assert clear.sum() >= W.size - 2
+    np.testing.assert_array_equal(result.adjacency[clear], (np.abs(W) > 0.3)[clear])
 
 
 def test_where_zero_is_does_not_matter() -> None:

@@ -64,7 +64,8 @@ class Stacker:
             rows = np.concatenate([of.tail, piece.rows[start : start + size]])
             if len(rows) > self.lags:
                 last = len(rows)
-                yield np.hstack([rows[self.lags - lag : last - lag] for lag in range(self.lags + 1)])
+                stacked = np.hstack([rows[self.lags - lag : last - lag] for lag in range(self.lags + 1)])
+                yield np.asfortranarray(stacked)  # the layout, and so the bits, of a table's chunks
             of.tail = rows[len(rows) - min(self.lags, len(rows)) :].copy()  # a view would keep all rows in memory
 
     def close(self) -> None:
