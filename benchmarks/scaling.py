@@ -10,7 +10,8 @@ import dagora
 from benchmarks import tables
 from benchmarks.tables import publish
 from dagora.aggregation.plain import Plain
-from dagora.algorithms.presets import Options, build
+from dagora.algorithms.options import Options
+from dagora.algorithms.presets import build
 from dagora.data.moments import Moments
 from dagora.federated.site import Site
 from dagora.transport.in_process import InProcess

@@ -10,7 +10,8 @@ import numpy as np
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import AGGREGATIONS, Privacy
-from dagora.algorithms.presets import Options, build, build_private
+from dagora.algorithms.options import Options
+from dagora.algorithms.presets import build, build_private
 from dagora.data.moments import Moments
 from dagora.data.resample import Resamples, key_of
 from dagora.data.rows import Rows

@@ -10,7 +10,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from dagora.aggregation.registry import AGGREGATIONS
-from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.algorithms.options import METHODS, MODELS, PRESETS
 from dagora.cli_exchange import Exports, check_exports, convert_command
 from dagora.cli_federation import federation
 from dagora.cli_nonlinear import (

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dagora.aggregation.ledger import read, verify
 from dagora.aggregation.registry import AGGREGATIONS
-from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.algorithms.options import METHODS, MODELS, PRESETS
 from dagora.cli_results import Bootstrap, check_report, print_cost, print_edges, write_report
 from dagora.cli_series import print_lagged_edges
 from dagora.errors import InputError

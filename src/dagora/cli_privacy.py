@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dagora.aggregation.ledger import Noted, Sent, read, verify
 from dagora.aggregation.registry import AGGREGATIONS
-from dagora.algorithms.presets import METHODS, PRESETS
+from dagora.algorithms.options import METHODS, PRESETS
 from dagora.federated.policy import Job, Policy
 from dagora.learners.registry import LEARNERS
 from dagora.terminal import JsonFlag, choices, count, err, in_bytes, out, print_json

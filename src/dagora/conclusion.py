@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dagora.aggregation.gaussian import Gaussian
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.arrays import IntArray
 from dagora.errors import ConvergenceWarning, ScaleWarning
 from dagora.federated.protocol import Aggregation, Estimate

@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dagora.algorithms.covariance import CovarianceServer, CovarianceState
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.arrays import BoolArray, FloatArray
 from dagora.assembly import assemble
 from dagora.data.moments import Moments

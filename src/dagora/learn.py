@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import check_privacy
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.assembly import assemble, with_default_learner
 from dagora.conclusion import conclude
 from dagora.data.series import SeriesSource, open_series

@@ -12,7 +12,7 @@ import pytest
 
 import dagora
 from dagora.aggregation.registry import AGGREGATIONS as KNOWN_AGGREGATIONS
-from dagora.algorithms.presets import METHODS, MODELS, PRESETS
+from dagora.algorithms.options import METHODS, MODELS, PRESETS
 from dagora.arrays import FloatArray, IntArray
 from dagora.graphs import UNDIRECTED, skeleton
 from dagora.learners.registry import LEARNERS

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import dagora
-from dagora.algorithms.presets import LAG_DEFAULTS, METHODS, PRESETS
+from dagora.algorithms.options import LAG_DEFAULTS, METHODS, PRESETS
 from dagora.arrays import FloatArray
 from tests.helpers import AGGREGATIONS, SERIES_ALGORITHMS, TRANSPORTS, Recording, learn_over, small_series
 

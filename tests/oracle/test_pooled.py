@@ -16,7 +16,8 @@ from dagora.acyclicity import trace_exponential
 from dagora.aggregation.plain import Plain
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
-from dagora.algorithms.presets import Options, build
+from dagora.algorithms.options import Options
+from dagora.algorithms.presets import build
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments

@@ -12,7 +12,8 @@ import dagora
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.masked import Masked
 from dagora.aggregation.plain import Plain
-from dagora.algorithms.presets import Options, build
+from dagora.algorithms.options import Options
+from dagora.algorithms.presets import build
 from dagora.algorithms.private_moments import sums
 from dagora.arrays import FloatArray
 from dagora.audit.differencing import differencing, differencing_row, sums_about

@@ -17,7 +17,7 @@ from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.bootstrap import BootstrapSite, SiteState
 from dagora.algorithms.covariance import CovarianceSite
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.arrays import FloatArray, IntArray
 from dagora.assembly import assemble
 from dagora.audit.finding import Finding

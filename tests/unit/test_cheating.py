@@ -19,7 +19,7 @@ from dagora.aggregation.plain import Plain
 from dagora.aggregation.registry import Privacy
 from dagora.aggregation.residues import PRIMES
 from dagora.aggregation.shared import Shared
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.algorithms.private_covariance import PrivateCovarianceSite
 from dagora.arrays import FloatArray
 from dagora.assembly import assemble

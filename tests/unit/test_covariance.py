@@ -12,7 +12,7 @@ import pytest
 import dagora
 from dagora.aggregation.plain import Plain
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
-from dagora.algorithms.presets import METHODS
+from dagora.algorithms.options import METHODS
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 
 import dagora
 from dagora.algorithms.implied import implied_covariance
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.data.dynamic_simulation import RADIUS, spectral_radius
 from dagora.data.simulation_files import write_series_simulation

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import dagora
 from dagora import InputError, Knowledge
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.cli import app
 from dagora.estimator import FederatedDAG
 from dagora.federation.plan import Plan

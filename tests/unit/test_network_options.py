@@ -10,7 +10,7 @@ import dagora
 from dagora.algorithms import networks, refit
 from dagora.algorithms.admm import AdmmSite
 from dagora.algorithms.measured import MeasuredSite
-from dagora.algorithms.presets import METHODS, PRESETS
+from dagora.algorithms.options import METHODS, PRESETS
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.sample import Sample

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.registry import Privacy, check_privacy
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.arrays import FloatArray
 from dagora.assembly import assemble
 from dagora.audit.differencing import differencing, differencing_row

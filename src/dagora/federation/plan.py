@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dagora.aggregation.registry import Privacy, check_privacy
-from dagora.algorithms.presets import Options
+from dagora.algorithms.options import Options
 from dagora.assembly import check_combination, with_default_learner
 from dagora.errors import InputError
 from dagora.federated.policy import MOVES_ROWS, Job

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import dagora
-from dagora.algorithms.presets import NETWORK_DEFAULTS
+from dagora.algorithms.options import NETWORK_DEFAULTS
 from dagora.arrays import FloatArray, IntArray
 from dagora.experiments.methods import method
 from dagora.experiments.methods.admm import outcome
