@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from dagora.arrays import BoolArray, IntArray
@@ -14,6 +15,7 @@ from dagora.errors import InputError, NumericalError
 
 ARROW = 1
 UNDIRECTED = -1
+_FEW = 64  # vertices up to which a d^3 method is quicker
 
 
 def threshold(weights: npt.ArrayLike, tau: float) -> IntArray:
@@ -65,15 +67,14 @@ def break_cycles(
     """
     # An edge off all cycles stays off them, so one pass over the edges from weak to strong would do.  When an
     # edge has its turn, all stronger ones are there, and the weaker ones left are on no cycle.  So the edges
-    # to remove are the weakest of some cycle: those with a way back over stronger edges only.
+    # to remove are the weakest of some cycle: those that close one as edges are added from strong to weak.
     present = _edges(adjacency)
     component = _strong_components(present)
     sources, targets = np.nonzero(present & (component[:, None] == component))
     size = np.abs(np.asarray(strength, dtype=np.float64))[sources, targets]
     weak_first = np.argsort(size if kept is None else np.where(kept[sources, targets], np.inf, size), kind="stable")
     sources, targets = sources[weak_first], targets[weak_first]
-    rank = np.arange(1, len(sources) + 1)
-    weakest = rank < _widest_way(sources, targets, rank, len(present))[targets, sources]
+    weakest = _closing(sources[::-1], targets[::-1])[::-1]
     removed = list(zip(sources[weakest].tolist(), targets[weakest].tolist(), strict=True))
     dag = present.astype(np.int64)
     dag[sources[weakest], targets[weakest]] = 0
@@ -321,11 +322,49 @@ def _strong_components(present: BoolArray) -> npt.NDArray[np.int32]:
     return labels
 
 
-def _widest_way(sources: IntArray, targets: IntArray, rank: IntArray, d: int) -> IntArray:
-    """For each pair, the highest rank r such that edges of rank r or more lead from one to the other."""
-    widest = np.zeros((d, d), dtype=np.int64)
-    widest[sources, targets] = rank
+def _closing(sources: IntArray, targets: IntArray) -> BoolArray:
+    """Of edges that are added one by one, those that close a cycle: their ends are then in one strong component.
+
+    Bisection over the time of adding.  An edge within a component of the first half closes a cycle, if it does, among
+    the edges of that component; to all others these components are single vertices.  So every edge goes on in one half
+    only, and the cost is E log E up to the sorting of vertices.
+    """
+    closes = np.zeros(len(sources), dtype=bool)
+    parts = [(0, len(sources), np.arange(len(sources)), sources, targets)]
+    while parts:
+        start, end, edges, tails, heads = parts.pop()  # which edges of times start to end do? earlier ones do not
+        if len(edges) == 0 or edges[-1] < start:
+            continue
+        vertices, ends = np.unique(np.concatenate([tails, heads]), return_inverse=True)
+        tails, heads = ends.reshape(2, -1)
+        if len(vertices) <= _FEW:
+            closes[edges[_closing_few(tails, heads, len(vertices))]] = True
+            continue
+        middle = (start + end + 1) // 2
+        there = edges < middle
+        component = _components_of(tails[there], heads[there], len(vertices))
+        inside = there & (component[tails] == component[heads])
+        if end - start == 1:
+            closes[edges[inside & (edges == start)]] = True
+            continue
+        parts.append((start, middle, edges[inside], tails[inside], heads[inside]))
+        parts.append((middle, end, edges[~inside], component[tails[~inside]], component[heads[~inside]]))
+    return closes
+
+
+def _closing_few(tails: IntArray, heads: IntArray, d: int) -> BoolArray:
+    """The same for few vertices: edges with a way back over earlier ones only (Floyd and Warshall)."""
+    rank = np.arange(len(tails), 0, -1)
+    widest = np.zeros((d, d), dtype=np.int64)  # the highest rank r such that edges of rank r or more lead there
+    np.maximum.at(widest, (tails, heads), rank)
     np.fill_diagonal(widest, len(rank) + 1)  # one is already there: a self-loop is a cycle of its own
-    for middle in np.union1d(sources, targets):
+    for middle in range(d):
         np.maximum(widest, np.minimum(widest[:, middle, None], widest[middle]), out=widest)
-    return widest
+    closes: BoolArray = rank < widest[heads, tails]
+    return closes
+
+
+def _components_of(tails: IntArray, heads: IntArray, d: int) -> IntArray:
+    graph = csr_array((np.ones(len(tails), dtype=np.int8), (tails, heads)), shape=(d, d))
+    component: IntArray = connected_components(graph, connection="strong")[1].astype(np.int64)
+    return component

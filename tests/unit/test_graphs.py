@@ -1,13 +1,15 @@
 import numpy as np
 import pytest
 
-from dagora.arrays import IntArray
+from dagora import graphs
+from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.errors import InputError, NumericalError
 from dagora.graphs import (
     break_cycles,
     closest_extension,
     consistent_extension,
     dag_to_cpdag,
+    descendants,
     is_dag,
     meek,
     skeleton,
@@ -95,6 +97,51 @@ def test_break_cycles_settles_ties_by_index_and_drops_self_loops() -> None:
     dag, removed = break_cycles(adjacency, np.ones((3, 3)))
     assert removed == [(0, 1), (2, 2)]
     np.testing.assert_array_equal(dag, graph(3, (1, 0)))
+
+
+def cut_one_by_one(present: BoolArray, strength: FloatArray, kept: BoolArray) -> list[tuple[int, int]]:
+    """By definition: the weakest of all edges i -> j with a way from j to i goes, until there is none."""
+    present, size = present.copy(), np.where(kept, np.inf, np.abs(strength))
+    removed: list[tuple[int, int]] = []
+    while True:
+        on_cycle = [(size[i, j], i, j) for i, j in np.argwhere(present & descendants(present).T).tolist()]
+        if not on_cycle:
+            return removed
+        _, i, j = min(on_cycle)
+        present[i, j] = False
+        removed.append((i, j))
+
+
+@pytest.mark.parametrize("few", [1, 4, 64])
+def test_break_cycles_is_what_cutting_one_by_one_gives(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by bisection alone, which small graphs else do without; with ties, self-loops and edges to be kept."""
+    monkeypatch.setattr(graphs, "_FEW", few)
+    random = np.random.default_rng(few)
+    for trial in range(25):
+        d = int(random.integers(2, 14))
+        present = random.random((d, d)) < random.uniform(0.05, 0.5)
+        strength = np.round(random.normal(size=(d, d)), trial % 2 * 8 + 1)
+        kept = (random.random((d, d)) < 0.1 * (trial % 3)) & present
+        dag, removed = break_cycles(present, strength, kept)
+        assert removed == cut_one_by_one(present, strength, kept)
+        assert is_dag(dag)
+        assert (dag.sum() + len(removed)) == present.sum()
+
+
+def test_break_cycles_of_a_large_graph_is_quick_and_keeps_what_it_must() -> None:
+    # A ring of 1500 strong edges, one of them weaker, in a random order, and weak chords back along it.
+    d, random = 1500, np.random.default_rng(0)
+    ring = random.permutation(d)
+    strength = np.zeros((d, d))
+    strength[ring, np.roll(ring, -1)] = 2.0
+    later, earlier = np.sort(random.integers(0, d, (2, 3000)), axis=0)[::-1]
+    back = later > earlier
+    strength[ring[later[back]], ring[earlier[back]]] = 0.1
+    strength[ring[-1], ring[0]] = 1.0
+    dag, _ = break_cycles(strength != 0, strength)
+    expected = np.zeros((d, d), dtype=np.int64)
+    expected[ring[:-1], ring[1:]] = 1
+    np.testing.assert_array_equal(dag, expected)
 
 
 def cpdag(d: int, arrows: list[tuple[int, int]], undirected: list[tuple[int, int]]) -> IntArray:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dagora.arrays import BoolArray, FloatArray
 from dagora.solvers import lasso as module
-from dagora.solvers.lasso import _leaped, _to_minimum, lasso
+from dagora.solvers.lasso import _leaped, _to_minimum, lasso, product
 from tests.networks import generic_minimum
 
 SEEDS = range(40)
@@ -117,6 +117,30 @@ def test_one_price_for_all_is_the_same_as_that_price_for_each() -> None:
     one, _ = lasso(at.S, np.eye(p), np.zeros((p, p)), free, 0.3)
     each, _ = lasso(at.S, np.eye(p), np.zeros((p, p)), free, np.full(p, 0.3))
     np.testing.assert_array_equal(one, each)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_ridge_is_as_much_more_variance(seed: int) -> None:
+    """w' (S + diag ridge) w: the same minimum as with the ridge on the diagonal, the targets' covariances unchanged."""
+    at, rng = Problem(seed), np.random.default_rng(seed)
+    p = len(at.S)
+    ridge = rng.uniform(0.0, 2.0, (p, p))
+    free = ~np.eye(p, dtype=bool)
+    W, ended = lasso(at.S, np.eye(p), rng.standard_normal((p, p)), free, at.lam, ridge)
+    assert ended
+    for k in range(p):
+        firm = at.S + np.diag(ridge[:, k])
+        target: FloatArray = np.linalg.solve(firm, at.S[:, k]).astype(np.float64)
+        other, _ = lasso(firm, target[:, None], np.zeros((p, 1)), free[:, [k]], at.lam)
+        np.testing.assert_allclose(W[:, k], other[:, 0], atol=1e-7)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5])
+def test_product_is_the_same_however_few_entries_there_are(share: float) -> None:
+    rng = np.random.default_rng(0)
+    S = np.cov(rng.standard_normal((130, 400)))
+    W = np.where(rng.random((130, 120)) < share, rng.standard_normal((130, 120)), 0.0)
+    np.testing.assert_allclose(product(S, W), S @ W, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.graphs import descendants
-from dagora.solvers.lasso import lasso
+from dagora.solvers.lasso import lasso, product
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
@@ -96,7 +95,7 @@ def polish(
 def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, known: Known) -> BoolArray | None:
     """The order after the reversal that lowers the score most, or None."""
     d, required = len(allowed), limits.required
-    descends = descendants((W[:d] != 0) | required)
+    descends = _descendants((W[:d] != 0) | required, allowed)
     sources, targets = _candidates(S, W, limits)
     # Two columns a candidate: the child j without i, and i with j.
     spared = ~(descends[sources] | descends[targets]).T  # descends from neither; a vertex descends from itself
@@ -117,11 +116,19 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Lim
     return _reordered(allowed, sources[best], targets[best], spared[:, best])
 
 
+def _descendants(edges: BoolArray, allowed: BoolArray) -> BoolArray:
+    """[i, j]: a way leads from i to j, or i = j; the edges follow an order, so those of the last come first."""
+    reached = np.eye(len(edges), dtype=bool)
+    for vertex in np.argsort(-allowed.sum(axis=0)):
+        reached[vertex] |= reached[edges[vertex]].any(axis=0)
+    return reached
+
+
 def _best_scores(
     S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, prices: FloatArray, known: Known
 ) -> FloatArray:
     """Least penalised loss of each variable with the parents that are free for it: a lasso for those not known yet."""
-    keys = [(int(variable), column.tobytes()) for variable, column in zip(variables, free.T, strict=True)]
+    keys = list(zip(variables.tolist(), map(bytes, np.packbits(free, axis=0).T), strict=True))
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     new = [place for key, place in first.items() if key not in known]
     if new:
@@ -140,7 +147,7 @@ def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray,
     d = W.shape[1]
     variances, within = np.diag(S)[:d], W[:d]
     effect = np.abs(within) * np.sqrt(variances[:, None] / variances)
-    slope = np.maximum(np.abs(S[:d] @ W - S[:d, :d]) - limits.prices[:d], 0.0)
+    slope = np.maximum(np.abs(product(S, W)[:d] - S[:d, :d]) - limits.prices[:d], 0.0)
     np.fill_diagonal(slope, 0.0)
     slope[~limits.permitted[:d]] = 0.0
     want = (slope**2 / variances[:, None]).T * ((within == 0) & (within.T == 0))  # twice the gain of that entry alone
@@ -151,7 +158,7 @@ def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray,
 
 def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, prices: FloatArray) -> FloatArray:
     """Penalised loss of each variable with the given column of coefficients."""
-    fit = ((S @ columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
+    fit = (product(S, columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
     scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + (prices[:, variables] * np.abs(columns)).sum(axis=0)
     return scores
 
