@@ -123,7 +123,8 @@ def test_keys_are_random_never_sent_and_gone_with_the_run(data: dict[str, Path],
             assert list(hall.folder.glob("*/state/runs/*/*.secret")) == []
     assert len(kept) == 2 * len(SITES)
     assert not any(secret in crossed for secret in kept)
-    assert not same(found[0].confidence, found[1].confidence)  # other rows were drawn
+    # Other rows were drawn; five replicates of a small graph may come to the same frequencies all the same.
+    assert len({np.concatenate(list(counts(secret, 1, 60))).tobytes() for secret in kept}) == len(kept)
     assert found[0].weights.tobytes() == found[1].weights.tobytes()
 
 
