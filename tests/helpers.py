@@ -343,24 +343,34 @@ def random_covariance(d: int, seed: int, n: int = 200) -> FloatArray:
     return covariance(sites[0])
 
 
-def penalised_loss(S: FloatArray, W: FloatArray, lam: float) -> float:
+def penalised_loss(S: FloatArray, W: FloatArray, lam: float, bound: float = np.inf) -> float:
+    """With prices that stop growing at a weight of `bound`, if one is given."""
     R = np.eye(len(S)) - W
-    return 0.5 * float(np.trace(R.T @ S @ R)) + lam * float(np.abs(W).sum())
+    counted = np.minimum(np.abs(W), bound)
+    return 0.5 * float(np.trace(R.T @ S @ R)) + lam * float((counted - counted * counted / (2.0 * bound)).sum())
 
 
-def regression(S: FloatArray, child: int, parents: Sequence[int], lam: float) -> tuple[FloatArray, float]:
-    """Lasso of one variable on others by cyclic coordinate descent: coefficients and penalised loss."""
+def regression(
+    S: FloatArray, child: int, parents: Sequence[int], lam: float, bound: float = np.inf
+) -> tuple[FloatArray, float]:
+    """Lasso of one variable on others by cyclic coordinate descent: coefficients and penalised loss.
+
+    With a bound, from the lasso on: the minimax concave penalty, whose coordinate steps are firm thresholds.
+    """
     A = S[np.ix_(parents, parents)]
     b = S[list(parents), child]
-    w = np.zeros(len(parents))
-    for _ in range(2000):
+    w = np.zeros(len(parents)) if np.isinf(bound) else regression(S, child, parents, lam)[0]
+    for _ in range(5000):
         before = w.copy()
         for i in range(len(w)):
             rest = b[i] - A[i] @ w + A[i, i] * w[i]
-            w[i] = np.sign(rest) * max(abs(rest) - lam, 0.0) / A[i, i]
+            inside = np.sign(rest) * max(abs(rest) - lam, 0.0) / (A[i, i] - lam / bound)
+            w[i] = inside if abs(inside) <= bound else rest / A[i, i]
         if np.abs(w - before).max(initial=0.0) < 1e-14:
             break
-    return w, float(0.5 * (S[child, child] + w @ A @ w) - w @ b + lam * np.abs(w).sum())
+    counted = np.minimum(np.abs(w), bound)
+    price = lam * float((counted - counted * counted / (2.0 * bound)).sum())
+    return w, float(0.5 * (S[child, child] + w @ A @ w) - w @ b) + price
 
 
 def best_dag(S: FloatArray, lam: float) -> float:

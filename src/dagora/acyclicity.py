@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from dagora.arrays import FloatArray
+from dagora.devices import identity_like, inverted
 
 
 def trace_exponential(W: FloatArray) -> tuple[float, FloatArray]:
@@ -35,10 +36,7 @@ def walk_weights(W: FloatArray) -> tuple[FloatArray, float]:
     x > 0 has A x > 0 (Berman and Plemmons 1994, Theorem 6.2.3), and then x = A^-1 1 does.  Unlike a look at single
     entries of the inverse, this asks nothing of their size.  Outside, h is infinite and the walks are NaN.
     """
-    d = len(W)
-    factor, pivots, singular = scipy.linalg.lapack.dgetrf(np.eye(d) - W * W)
-    if not singular and np.isfinite(factor).all():
-        inverse, failed = scipy.linalg.lapack.dgetri(factor, pivots)
-        if not failed and (inverse.sum(axis=1) > 0.0).all():
-            return inverse, -float(np.log(np.abs(factor.diagonal())).sum())
-    return np.full((d, d), np.nan), np.inf
+    found = inverted(identity_like(W) - W * W)
+    if found is None or not bool((found[0].sum(axis=1) > 0.0).all()):
+        return W * np.nan, np.inf
+    return found[0], -found[1]

@@ -20,7 +20,9 @@ Ridge = Annotated[float | None, typer.Option(help="mlp, masked: weight of the sq
 Seed = Annotated[
     int | None, typer.Option(help="mlp, masked: of the random start and of masks; --bootstrap: of rows drawn (0).")
 ]
-Device = Annotated[str | None, typer.Option(help="mlp, masked: a torch device, such as cpu (default) or cuda.")]
+Device = Annotated[
+    str | None, typer.Option(help="mlp, masked, admm, notears: cpu (default), or a torch device such as cuda.")
+]
 Effects = Annotated[Path | None, typer.Option(help="additive, mlp, masked: a PNG, PDF or SVG of each edge's curve.")]
 
 

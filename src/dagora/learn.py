@@ -117,9 +117,11 @@ def learn(
         takes as many times as long.  None: no replicates.
     knowledge: models "linear", "additive" and "dynamic": required and forbidden edges and tiers, which the graph keeps
         to: a Knowledge, or its file (Tetrad's, or CSV; docs/knowledge.md).
-    hidden, ridge, seed, device: models "mlp" and "masked": units of each hidden layer (10), weight of the squared
-        weights (0.01), seed of the random start and of the masks (0), and the torch device that fits them ("cpu").
+    hidden, ridge, seed: models "mlp" and "masked": units of each hidden layer (10), weight of the squared weights
+        (0.01), seed of the random start and of the masks (0).
         With `bootstrap`, any model heeds `seed`: rows are drawn by it and the site's name.
+    device: where models "mlp" and "masked", ADMM's default preset and learner "notears" work: "cpu", or one of torch's,
+        such as "cuda".
     lags: model "dynamic": how many steps back effects reach: 1.  lag_lam, lag_threshold: their lam (0.05) and
         threshold (0.1).  series, time: the columns of a long table that tell series (None: one a site) and times.
 

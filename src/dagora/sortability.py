@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dagora.arrays import FloatArray
 from dagora.learners.base import FLOOR
@@ -31,13 +32,15 @@ def sortability(adjacency: npt.ArrayLike, S: FloatArray) -> Mapping[str, float]:
 
 def alignment(edges: npt.NDArray[np.bool_], criterion: FloatArray) -> float:
     """The share of pairs (cause, effect) whose effect has more of the criterion."""
-    ratio = criterion / np.maximum(criterion[:, None], np.finfo(np.float64).tiny)  # [i, j]: of j over i
-    right = np.where(ratio > 1.0 + _TIE, 1.0, np.where(ratio < 1.0 - _TIE, 0.0, 0.5))
-    joined, pairs, follow = edges, 0, 0.0
-    while joined.any():  # ends: the longest path has fewer edges than there are vertices
-        pairs += int(joined.sum())
-        follow += float(right[joined].sum())
-        joined = (joined.astype(np.float64) @ edges) > 0
+    steps = csr_array(edges.astype(np.float64))
+    joined, pairs, follow = steps, 0, 0.0
+    while joined.nnz > 0:  # ends: the longest path has fewer edges than there are vertices
+        causes, effects = joined.nonzero()
+        ratio = criterion[effects] / np.maximum(criterion[causes], np.finfo(np.float64).tiny)
+        pairs += len(ratio)
+        follow += float(np.where(ratio > 1.0 + _TIE, 1.0, np.where(ratio < 1.0 - _TIE, 0.0, 0.5)).sum())
+        joined = joined @ steps
+        joined.data[:] = 1.0  # whether there is a way, not how many
     return follow / pairs
 
 

@@ -254,7 +254,8 @@ def test_options_that_make_no_sense_are_refused_by_name(options: dict[str, Any],
 
 def test_without_torch_it_says_in_one_line_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not there
-    monkeypatch.delitem(sys.modules, "dagora.algorithms.networks", raising=False)
+    for name in ("dagora.algorithms.networks", "dagora.models.network", "dagora.models.mlp"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr(dagora.algorithms, "networks", raising=False)
     with pytest.raises(InputError, match=r"^model: 'mlp' needs torch; install it .*dagora\[nonlinear\]'$"):
         dagora.learn(sites_of(4, 0, 4), model="mlp")

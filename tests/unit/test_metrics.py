@@ -270,3 +270,14 @@ def test_sid_counts_the_regressions_that_miss_the_effect(seed: int) -> None:
     weights = truth * rng.uniform(0.5, 1.5, (d, d)) * rng.choice([-1, 1], (d, d))
     expected = sid_by_regression(truth, estimate, weights, rng.uniform(0.5, 2.0, d))
     assert structural_intervention_distance(truth, estimate) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sid_of_many_variables_takes_products_by_edges_to_the_same_end(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (np.triu(rng.random((12, 12)) < 0.25, 1).astype(np.int64) for _ in range(2))
+    dense = structural_intervention_distance(one, other)
+    monkeypatch.setattr("dagora.adjustment._MANY", 0)
+    assert structural_intervention_distance(one, other) == dense > 0

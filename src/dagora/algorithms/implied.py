@@ -15,6 +15,9 @@ def implied_covariance(
 ) -> FloatArray:
     """The covariance S whose least squares has this gradient S (B - I) off the diagonal, and these variances.
 
+    As far as it is known: where the sites do not quite agree it may have no positive eigenvalues where it should
+    (`least_eigenvalue` tells), and `as_covariance` makes one of it.
+
     The gradient's diagonal is unknown, for the sites keep diag(B_k) = 0 whatever the loss says; the variances,
     a total of the setup, stand in for it.  Where B has rows A of the past below its first d, W, their covariance
     (`inputs`) has to be known, too.  Then the lower rows of the gradient, C (W - I) + inputs A, give the cross
@@ -22,10 +25,24 @@ def implied_covariance(
     """
     past = np.zeros((0, 0)) if inputs is None else inputs
     M, cross, known, missing = _completed(B, gradient, variances, past)
-    S = np.block([[(known + np.diag(missing)) @ M, cross.T], [cross, past]])
-    eigenvalues, Q = np.linalg.eigh((S + S.T) / 2.0)
+    S: FloatArray = np.block([[(known + np.diag(missing)) @ M, cross.T], [cross, past]])
+    symmetric: FloatArray = (S + S.T) / 2.0
+    return symmetric
+
+
+def as_covariance(S: FloatArray) -> FloatArray:
+    """The nearest symmetric matrix with positive eigenvalues."""
+    eigenvalues, Q = np.linalg.eigh(S)
     positive: FloatArray = (Q * np.maximum(eigenvalues, 1e-6 * eigenvalues[-1])) @ Q.T
     return positive
+
+
+def least_eigenvalue(S: FloatArray) -> float:
+    """In units of the variances, as that of a correlation matrix; not positive where a variance is not."""
+    variances = np.diag(S)
+    if not (variances > 0.0).all():
+        return float(variances.min())
+    return float(np.linalg.eigvalsh(S / np.sqrt(np.outer(variances, variances)))[0])
 
 
 def implied_loss(B: FloatArray, gradient: FloatArray, variances: FloatArray, inputs: FloatArray | None = None) -> float:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dagora.algorithms.implied import implied_covariance, implied_loss
+from dagora.algorithms.implied import as_covariance, implied_covariance, implied_loss
 from dagora.algorithms.schedules import no_consensus
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
@@ -83,7 +83,7 @@ class LikelihoodSchedule:
         most = self.first_rounds if plan.network is None else self.final_rounds
         if residual > self.tolerance and plan.rounds < most:
             return plan
-        S = implied_covariance(B, gradient, metric)
+        S = as_covariance(implied_covariance(B, gradient, metric))
         found = self.learn(Moments(round(plan.rows), np.zeros(len(S)), plan.rows * S))
         same = plan.network is not None and bool((found.edges == plan.network.edges).all())
         over = same or plan.searches == self.most_searches

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
+from dagora import devices
 from dagora.algorithms.admm import AdmmServer, AdmmSite, Consensus
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.masked_schedule import MaskedSchedule
@@ -17,7 +17,6 @@ from dagora.algorithms.pooled_networks import PooledServer, PooledSite
 from dagora.algorithms.refit import SEARCHES, MaskedRefitServer, RefitServer, RefitSite
 from dagora.arrays import FloatArray
 from dagora.data.sample import Sample
-from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
 from dagora.learners import mcsl, notears_mlp
 from dagora.learners.base import Learned
@@ -56,7 +55,7 @@ def build(
     **chosen: Any,
 ) -> Algorithm[Sample, Any, Any]:
     """ADMM; or, with every site for itself, what it finds alone.  Pooled rows are those of one site."""
-    _check_device(device)
+    devices.device(device)
     shape = Shape(names, tuple(hidden), seed, device)
     if method == "pooled" and preset == "paper":
         solve = _published(model, shape, **chosen)
@@ -126,10 +125,3 @@ def alone(algorithm: Algorithm[Sample, Any, Any], data: Sample) -> Learned:
         server = algorithm.server.global_update(server, summand)
     found = algorithm.server.estimate(server)
     return Learned(found.weights, found.edges, warnings=found.warnings)
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch has no error of its own for this
-        raise InputError(f"device: torch cannot use {device!r} here ({str(error).splitlines()[0]})") from None

@@ -20,7 +20,14 @@ METHODS = ("admm", "covariance", "voting", "average", "pooled")
 PRESETS = ("default", "paper")
 
 DEFAULT_LEARNER = "boss"  # of method "covariance": the best in any units (docs/learners.md)
-ADMM_DEFAULTS = {"lam": 0.1, "threshold": 0.3, "polish": True, "score": "least-squares", "standardize": False}
+ADMM_DEFAULTS = {
+    "lam": 0.1,
+    "threshold": 0.3,
+    "polish": True,
+    "score": "least-squares",
+    "standardize": False,
+    "device": "cpu",
+}
 ADMM_LIKELIHOOD = {"penalty": 2.0, "score": "likelihood"}  # the order search's own price
 ADMM_PAPER = {"lam": 0.01, "threshold": 0.3, "intercept": False}  # Appendix B
 ADDITIVE_DEFAULTS = {"penalty": 1.0, "score": "similar"}
@@ -187,7 +194,7 @@ class Options:
         if self.chosen_learner == "golem" and self.score == "likelihood":
             defaults["lam"] = UNEQUAL_LAM
         if self.published:
-            del defaults["standardize"]  # as published
+            del defaults["standardize"], defaults["device"]  # as published
             defaults["polish"] = False
         return defaults
 

@@ -1,6 +1,7 @@
 """From a method's name and options to the two halves of an algorithm."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from dagora.algorithms.schedules import PaperSchedule, PathSchedule
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.rows import Rows
+from dagora.devices import device
 from dagora.errors import InputError
 from dagora.federated.protocol import Algorithm
 from dagora.knowledge import Constraints
@@ -30,7 +32,7 @@ from dagora.models.dynamic import DynamicModel, by_part
 from dagora.models.linear import LinearModel, read_weights
 from dagora.models.restricted import RestrictedModel
 
-_LEARNERS_OWN = ("lam", "threshold", "lags", "lag_lam", "lag_threshold")  # what ADMM's options say of a learner
+_LEARNERS_OWN = ("lam", "threshold", "device", "lags", "lag_lam", "lag_threshold")  # of ADMM's options
 
 
 def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
@@ -93,7 +95,10 @@ def _networks(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, A
 def _learner(options: Options, names: tuple[str, ...]) -> Callable[[Moments], Learned]:
     heeded = {name: value for name, value in options.effective.items() if name != "refit"}
     heeded |= {name: None for name, value in heeded.items() if value == AUTO}
-    chosen = LearnerOptions(**heeded, published=options.published, constraints=options.constraints(names))
+    # Of a site alone few rows are left: what is free of its price there is more often noise, and the search takes long.
+    bounded = options.method not in ("voting", "average")
+    known = options.constraints(names)
+    chosen = LearnerOptions(**heeded, published=options.published, bounded=bounded, constraints=known)
     return with_names(LEARNERS[options.chosen_learner].learner, chosen, names)
 
 
@@ -112,7 +117,9 @@ def _admm(options: Options, names: tuple[str, ...], known: Constraints | None) -
         consensus = Consensus(True, True, 5, inputs, chosen["standardize"])
         lam = None if chosen["lam"] == AUTO else chosen["lam"]
         learn = _from_consensus(options, names, known) if chosen["polish"] else None
-        schedule = PathSchedule(lam, chosen.get("lag_lam", 0.0), learn, known)
+        where = device(chosen["device"])
+        schedule = PathSchedule(lam, chosen.get("lag_lam", 0.0), learn, known, device=where)
+        model = replace(model, device=where)
     read = partial(read_weights, d=d * (lags + 1), threshold=_threshold(options, d))
     server = AdmmServer(d * (lags + 1), np.zeros(model.shape(d)), consensus, schedule, read)
     if known is None:

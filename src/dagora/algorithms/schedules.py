@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dagora.acyclicity import log_determinant, trace_exponential
-from dagora.algorithms.implied import implied_covariance, implied_loss
+from dagora.algorithms.implied import as_covariance, implied_covariance, implied_loss, least_eigenvalue
 from dagora.arrays import BoolArray, FloatArray
 from dagora.data.moments import Moments
+from dagora.devices import CPU, Device
 from dagora.federated.protocol import Estimate
 from dagora.graphs import order_of
 from dagora.knowledge import Constraints
@@ -18,6 +19,7 @@ from dagora.solvers.path import STAGES, path_ended, path_penalty
 from dagora.solvers.proximal import l1, soft_threshold
 from dagora.solvers.selection import first_lam
 
+_SINGULAR = 0.1  # of the sites' distance from W: an eigenvalue of the covariance below this is not told from nothing
 _CANCELS = 1e9  # rho with which W - Z, the gradient over rho, is not much more than rounding
 
 
@@ -150,7 +152,8 @@ class PathSchedule:
        or `stage_rounds` have passed.
     2. After the last stage the order of the variables is settled; what is left is a lasso with a unique answer, and
        rounds go on to `final_tolerance`.
-    3. At that consensus the total of the sites' gradients is known, and with it the pooled covariance (implied.py).
+    3. At that consensus the total of the sites' gradients is known, and with it the pooled covariance (implied.py);
+       while that is as good as singular, rounds go on.
        `learn` solves the same problem from it, as from pooled rows, with a search over orders that no single site
        could make: its answer is the run's.  Without `learn`, the consensus is.
 
@@ -166,9 +169,10 @@ class PathSchedule:
     known: Constraints | None = None
     first_rounds: int = 12
     stage_rounds: int = 8
-    final_rounds: int = 80
+    final_rounds: int = 160
     tolerance: float = 1e-2
     final_tolerance: float = 1e-3
+    device: Device = CPU  # where W-steps are taken
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
@@ -210,12 +214,15 @@ class PathSchedule:
         return replace(plan, allowed=order_of(W[:d], required))
 
     def _end(self, plan: PathPlan, B: FloatArray, gradient: FloatArray, metric: FloatArray) -> PathPlan:
-        plan = replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
+        done = replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
         if self.learn is None:
-            return plan
+            return done
         S = implied_covariance(B, gradient, metric, plan.inputs)
+        if least_eigenvalue(S) < _SINGULAR * plan.distance and plan.rounds < self.most_rounds(plan):
+            return plan  # nearly collinear columns, and what the sites disagree about makes them quite collinear
+        S = as_covariance(S)
         found = self.learn(Moments(round(plan.rows), np.zeros(len(S)), plan.rows * S))
-        return replace(plan, covariance=S, learned=found)
+        return replace(done, covariance=S, learned=found)
 
     def _prices(self, metric: FloatArray) -> float | FloatArray:
         lam = first_lam(metric) if self.lam is None else self.lam
@@ -235,9 +242,9 @@ class PathSchedule:
         effort = 0.3 * min(plan.distance, 1e-2) * float(variances.mean()) * np.sqrt(d)
         mu = path_penalty(plan.stage, variances)
         if self.known is None:
-            within = path_step(W, Z, c, prices, mu, effort).W
+            within = path_step(W, Z, c, prices, mu, effort, device=self.device).W
         else:
-            within = block_step(W, Z, c, prices, mu, effort, self.known)
+            within = block_step(W, Z, c, prices, mu, effort, self.known, self.device)
         return np.concatenate([within, before]), replace(plan, h=log_determinant(within)[0])
 
     def most_rounds(self, plan: PathPlan) -> int:

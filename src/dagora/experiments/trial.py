@@ -71,7 +71,7 @@ def trials(data: str, settings: list[Setting], seed: int) -> list[Trial]:
 
 def _learn_alone(sites: list[FloatArray], learner: str) -> tuple[list[Learned], float]:
     entry = LEARNERS[learner]
-    options = LearnerOptions(**entry.defaults)
+    options = LearnerOptions(**entry.defaults, bounded=False)
     start = time.perf_counter()
     found = [entry.learner(Moments.of_rows(rows), options) for rows in sites]
     return found, time.perf_counter() - start

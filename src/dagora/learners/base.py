@@ -33,6 +33,8 @@ class LearnerOptions:
     score: str = "least-squares"
     published: bool = False  # the published solver instead of the best known one
     polish: bool = True
+    bounded: bool = True  # end with prices that do not grow without bound, where rows suffice
+    device: str = "cpu"  # where continuous solvers work (devices.py)
     standardize: bool = False  # in units of the columns' standard deviations
     lags: int = 0  # the last d x lags variables are the past of the first d, at lag 1, 2, ... (models/dynamic.py)
     lag_lam: float = 0.1  # lam and threshold of effects of the past

@@ -35,7 +35,7 @@ LEARNERS = {
     "ges": Entry(ges, {"penalty": 1.0}, classes=True),
     "exact": Entry(exact, {"penalty": 1.0}, classes=True),
     "pc": Entry(pc, {"alpha": 0.05}, classes=True),
-    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True, **UNITS}, classes=False),
+    "notears": Entry(notears, {"lam": 0.1, "threshold": 0.3, "polish": True, **UNITS, "device": "cpu"}, classes=False),
     "golem": Entry(golem, {"lam": EQUAL_LAM, "threshold": 0.3, "score": "least-squares", **UNITS}, classes=False),
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
+from dagora.devices import CPU, Device, clear_diagonal
 from dagora.federated.protocol import Estimate
 
 
@@ -32,6 +33,7 @@ class LinearModel:
 
     no_self_loops: bool = True
     intercept: bool = False
+    device: Device = CPU  # where steps are taken
 
     def shape(self, d: int) -> tuple[int, int]:
         """(d, d), or (d + 1, d) with intercepts."""
@@ -52,12 +54,8 @@ class LinearModel:
         eigenvalues, Q = np.linalg.eigh(gram / (rows * weight) / root[:, None] / root)
         kept = eigenvalues > eigenvalues[-1] * len(root) * np.finfo(np.float64).eps
         Q = Q[:, kept]
-        return LeastSquares(
-            np.ascontiguousarray(Q / root[:, None]),
-            np.ascontiguousarray((Q * root[:, None]).T),
-            eigenvalues[kept],
-            Q * Q,
-        )
+        left, right = np.ascontiguousarray(Q / root[:, None]), np.ascontiguousarray((Q * root[:, None]).T)
+        return LeastSquares(*map(self.device.put, (left, right, eigenvalues[kept], Q * Q)))
 
     def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> tuple[FloatArray, LeastSquares]:
         """Solve (G + rho D) B = rho D C + G E in closed form, E the first d columns of I.
@@ -66,6 +64,7 @@ class LinearModel:
         a shift of the centre's diagonal by t, and t follows from the unconstrained diagonal.
         """
         d = centre.shape[1]
+        centre = self.device.put(centre)
         gain = problem.eigenvalues / (problem.eigenvalues + rho)
         right = problem.right * gain[:, None]
         inner = right @ centre
@@ -74,10 +73,11 @@ class LinearModel:
             unconstrained = centre[:d].diagonal() - (problem.left[:d].T * inner).sum(axis=0)
             inner -= right[:, :d] * (unconstrained / (1.0 - problem.share[:d] @ gain))
         B: FloatArray = problem.left @ inner
-        np.subtract(centre, B, out=B)
+        B *= -1.0
+        B += centre
         if self.no_self_loops:
-            np.fill_diagonal(B[:d], 0.0)
-        return B, problem
+            clear_diagonal(B)
+        return self.device.get(B), problem
 
 
 def read_weights(theta: FloatArray, d: int, threshold: float | FloatArray) -> Estimate:

@@ -6,11 +6,14 @@ Z is the weighted mean of the sites' B_k + u_k, so nothing here depends on the n
 W may have more rows than columns (an intercept): the penalties act on its first d rows.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.optimize
 
 from dagora.acyclicity import trace_exponential, walk_weights
 from dagora.arrays import BoolArray, FloatArray
+from dagora.devices import CPU, Device
 from dagora.knowledge import Constraints
 from dagora.solvers.proximal import Minimum, minimise_l1, soft_threshold
 
@@ -26,12 +29,15 @@ def path_step(
     tolerance: float,
     most_steps: int = 50,
     permitted: BoolArray | None = None,
+    device: Device = CPU,
 ) -> Minimum:
     """W-step with the penalty mu h(W), h the log-determinant; entries that are not `permitted` stay zero.
 
     The curvature of mu h along entry (i, j) is about 2 mu times the walks from j back to i, so entries that
     close strong cycles get short steps and all others long ones: without it large mu takes many more steps.
     """
+    free = ~np.eye(len(W), dtype=bool) if permitted is None else permitted
+    W, Z, c, lam, free = map(device.put, (W, Z, c, lam, free))
     walks, _ = walk_weights(W)
 
     def smooth(W: FloatArray) -> tuple[float, FloatArray]:
@@ -40,8 +46,8 @@ def path_step(
         pull = c * gap
         return mu * h + 0.5 * float((pull * gap).sum()), 2.0 * mu * W * walks.T + pull
 
-    free = ~np.eye(len(W), dtype=bool) if permitted is None else permitted
-    return minimise_l1(smooth, W, lam, c + 2.0 * mu * walks.T, free, tolerance, most_steps)
+    found = minimise_l1(smooth, W, lam, c + 2.0 * mu * walks.T, free, tolerance, most_steps)
+    return replace(found, W=device.get(found.W))
 
 
 def ordered_step(Z: FloatArray, c: FloatArray, lam: float | FloatArray, allowed: BoolArray) -> FloatArray:
@@ -57,6 +63,7 @@ def block_step(
     mu: float,
     tolerance: float,
     known: Constraints,
+    device: Device = CPU,
 ) -> FloatArray:
     """W-step with the penalty mu h(W) where some directions are known: cycles are within blocks of variables.
 
@@ -71,7 +78,8 @@ def block_step(
         if len(together) >= _SMALL or (together and place == len(known.blocks)):
             own = np.ix_(together, together)
             share = tolerance * float(np.sqrt(len(together) / len(W)))
-            found[own] = path_step(W[own], Z[own], c[own], by_entry[own], mu, share, permitted=known.permitted[own]).W
+            part = W[own], Z[own], c[own], by_entry[own]
+            found[own] = path_step(*part, mu, share, permitted=known.permitted[own], device=device).W
             together = []
     return found
 

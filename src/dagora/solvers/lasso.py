@@ -34,6 +34,12 @@ def product(S: FloatArray, W: FloatArray) -> FloatArray:
     return transposed.T
 
 
+def slopes_slack(S: FloatArray, targets: FloatArray, cross: FloatArray) -> FloatArray:
+    """How far rounding may take the slopes of targets' regressions; cross: S targets."""
+    slack: FloatArray = _SLACK * np.sqrt(np.outer(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0)))
+    return slack
+
+
 def lasso(
     S: FloatArray,
     targets: FloatArray,
@@ -48,9 +54,8 @@ def lasso(
     """
     by_row = np.asarray(lam)
     prices = np.broadcast_to(by_row if by_row.ndim == 2 else by_row.reshape(-1, 1), W.shape)
-    S = S + _RIDGE * np.diag(np.diag(S))
     cross = product(S, targets)
-    slack = _SLACK * np.sqrt(np.outer(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0)))
+    slack = slopes_slack(S, targets, cross)
     found = W * free
     slope = product(S, found) - cross
     if ridge is not None:
@@ -58,9 +63,9 @@ def lasso(
     off = np.where(found != 0.0, np.abs(slope + prices * np.sign(found)), np.abs(slope) - prices)
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
-        column = cross[:, k], found[:, k], free[:, k], prices[:, k], slack[:, k]
-        own = None if ridge is None else ridge[:, k]
-        ended &= _leaped(S, *column, own) or _to_minimum(S, *column, own)
+        bend = None if ridge is None else ridge[:, k]
+        column = cross[:, k], found[:, k], free[:, k], prices[:, k], slack[:, k], bend
+        ended &= _leaped(S, *column) or _to_minimum(S, *column)
     return found, ended
 
 
@@ -141,6 +146,7 @@ def _with_signs(
     if len(active) == 0:
         return np.zeros(0)
     system = S[active[:, None], active]
+    system.flat[:: len(active) + 1] *= 1.0 + _RIDGE
     if ridge is not None:
         system.flat[:: len(active) + 1] += ridge[active]
     solution: FloatArray = dposv(system, cross[active] - lam[active] * signs)[1]

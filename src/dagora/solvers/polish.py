@@ -1,7 +1,8 @@
 """Local search over orders: reverse single edges while the penalised least squares falls (as in NoFears and TOPO).
 
-    F(order) = min over W that follows the order of  tr((I - W)' S (I - W)) / 2 + lam |W|_1
+    F(order) = min over W that follows the order of  tr((I - W)' S (I - W)) / 2 + prices of the weights
 
+The price of a weight is lam |w|, or one that stops growing (bounded.py); "lasso" below stands for either regression.
 A descent along a smooth path ends in a minimum that depends on rounding where two directions of an edge are nearly as
 good; a minimum over reversals does not.  To reverse i -> j, the vertices that descend from neither come first, j and i
 next, all others last.  Only the columns of i and j of W change (j loses its parents among i's descendants), so one
@@ -16,17 +17,21 @@ required parent after its child is not tried.
 """
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.lasso import lasso, product
+from dagora.solvers.bounded import Price, regress, still_minimal
+from dagora.solvers.lasso import product
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
 
 
-Known = dict[tuple[int, bytes], float]  # variable and free parents: the least penalised loss
+Known = dict[
+    tuple[int, int], tuple[IntArray, FloatArray, float]
+]  # of a variable, for a reversal: parents, weights, loss
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Polished:
 class Limits:
     """What W may be: a price for each entry, which entries may differ from zero, which edges have to be there."""
 
-    prices: FloatArray
+    price: Price
     permitted: BoolArray
     required: BoolArray  # d x d
 
@@ -60,36 +65,55 @@ def polish(
     S: FloatArray,
     W: FloatArray,
     allowed: BoolArray,
-    lam: float | FloatArray,
+    lam: float | FloatArray | Price,
     *,
     search: bool = True,
     permitted: BoolArray | None = None,
     required: BoolArray | None = None,
+    settle: bool = False,
+    other: BoolArray | None = None,
 ) -> Polished:
     """Fit; reverse the best edge and fit again, until no reversal gains (or at once, without `search`).
 
-    lam: the price of a weight, one for all rows of W, or one for each, or one for each entry.
+    lam: the price of a weight, one for all rows of W, or one for each, or one for each entry; or a bounded one.
     permitted: the entries of W that may differ from zero, none but those of `allowed` in its first d rows (None: all);
     required: the edges of which `allowed` is to bar none (None: no such edges).
+    settle: let effects too weak to be tried the other way round lie as the variances say, not as `allowed` had it, so
+    that rounding on the way here leaves no trace.
+    other: another order, to start from where it is better.
     """
     d = len(allowed)
-    by_row = np.asarray(lam)
     limits = Limits(
-        np.broadcast_to(by_row if by_row.ndim == 2 else by_row.reshape(-1, 1), W.shape),
+        lam if isinstance(lam, Price) else Price.lasso(_by_entry(np.asarray(lam), W.shape)),
         np.ones(W.shape, dtype=bool) if permitted is None else permitted,
         np.zeros((d, d), dtype=bool) if required is None else required,
     )
     targets = np.eye(len(S))[:, :d]
+    W, converged = regress(S, targets, W, limits.free(allowed, slice(None)), limits.price)
+    if other is not None:
+        V, ended = regress(S, targets, W, limits.free(other, slice(None)), limits.price)
+        if _loss(S, V, limits.price) < _loss(S, W, limits.price) - _GAIN * float(np.diag(S).min()):
+            W, allowed, converged = V, other, ended
     known: Known = {}
     reversals = 0
     while search and d > 1 and reversals < 4 * d:
-        W, _ = lasso(S, targets, W, limits.free(allowed, slice(None)), limits.prices)
         found = _best_reversal(S, W, allowed, limits, known)
-        if found is None:
+        if found is not None:
+            allowed, reversals = found, reversals + 1
+        elif settle:
+            allowed, settle = _settled(S, W, limits.required), False
+        else:
             break
-        allowed, reversals = found, reversals + 1
-    W, converged = lasso(S, targets, W, limits.free(allowed, slice(None)), limits.prices)
+        free = limits.free(allowed, slice(None))
+        moved = np.flatnonzero(~still_minimal(S, targets, W, free, limits.price))
+        W[:, moved], ended = regress(S, targets[:, moved], W[:, moved], free[:, moved], limits.price.of(moved))
+        converged = converged and ended
     return Polished(W, allowed, reversals, converged and reversals < 4 * d)
+
+
+def _by_entry(lam: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """A price for each entry, from one, or one for each row, or these already."""
+    return np.broadcast_to(lam if lam.ndim == 2 else lam.reshape(-1, 1), shape)
 
 
 def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, known: Known) -> BoolArray | None:
@@ -107,13 +131,39 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Lim
         return None
     variables = np.concatenate([targets, sources])
     free = limits.free(np.hstack([spared, gains_parent]), variables)
-    new = _best_scores(S, W, variables, free, limits.prices, known).reshape(2, -1).sum(axis=0)
-    old = _scores(S, W, np.arange(d), limits.prices)
+    partners = np.concatenate([sources, targets])
+    new = _best_scores(S, W, variables, partners, free, limits.price, known).reshape(2, -1).sum(axis=0)
+    old = _scores(S, W, np.arange(d), limits.price)
     gain = old[sources] + old[targets] - new
     best = int(np.argmax(gain))
     if gain[best] <= _GAIN * float(np.diag(S)[[sources[best], targets[best]]].min()):
         return None
     return _reordered(allowed, sources[best], targets[best], spared[:, best])
+
+
+def _settled(S: FloatArray, W: FloatArray, required: BoolArray) -> BoolArray:
+    """Entries of an order that follows the edges worth a try, and where these leave it open, the variances."""
+    variances = np.log(np.diag(S)[: len(required)]).round(6)  # those of standardised columns are alike up to rounding
+    parents = (_effects(S, W) > _EFFECT) | required
+    waiting, place = parents.sum(axis=0), np.empty(len(parents))
+    ready = [(float(variances[v]), int(v)) for v in np.flatnonzero(waiting == 0)]
+    heapify(ready)
+    for turn in range(len(parents)):
+        _, vertex = heappop(ready)
+        place[vertex] = turn
+        waiting -= parents[vertex]
+        for child in np.flatnonzero(parents[vertex] & (waiting == 0)).tolist():
+            heappush(ready, (float(variances[child]), child))
+    before: BoolArray = place[:, None] < place
+    return before
+
+
+def _effects(S: FloatArray, W: FloatArray) -> FloatArray:
+    """Sizes of the weights on standardised variables."""
+    d = W.shape[1]
+    variances = np.diag(S)[:d]
+    sizes: FloatArray = np.abs(W[:d]) * np.sqrt(variances[:, None] / variances)
+    return sizes
 
 
 def _descendants(edges: BoolArray, allowed: BoolArray) -> BoolArray:
@@ -125,17 +175,32 @@ def _descendants(edges: BoolArray, allowed: BoolArray) -> BoolArray:
 
 
 def _best_scores(
-    S: FloatArray, W: FloatArray, variables: IntArray, free: BoolArray, prices: FloatArray, known: Known
+    S: FloatArray,
+    W: FloatArray,
+    variables: IntArray,
+    partners: IntArray,
+    free: BoolArray,
+    price: Price,
+    known: Known,
 ) -> FloatArray:
-    """Least penalised loss of each variable with the parents that are free for it: a lasso for those not known yet."""
-    keys = list(zip(variables.tolist(), map(bytes, np.packbits(free, axis=0).T), strict=True))
-    first = {key: place for place, key in reversed(list(enumerate(keys)))}
-    new = [place for key, place in first.items() if key not in known]
-    if new:
-        asked, allowed = variables[new], free[:, new]
-        columns, _ = lasso(S, np.eye(len(S))[:, asked], W[:, asked] * allowed, allowed, prices[:, asked])
-        known.update(zip([keys[place] for place in new], _scores(S, columns, asked, prices).tolist(), strict=True))
-    return np.array([known[key] for key in keys])
+    """Least penalised loss of each variable with the parents that are free for it.
+
+    Elsewhere in the graph a reversal seldom matters: what the last search found mostly still holds.
+    """
+    keys = list(zip(variables.tolist(), partners.tolist(), strict=True))
+    columns, scores = np.zeros(free.shape), np.full(len(keys), np.nan)
+    for place, key in enumerate(keys):
+        if key in known:
+            parents, columns[parents, place], scores[place] = known[key]
+    targets, prices = np.eye(len(S))[:, variables], price.of(variables)
+    new = np.flatnonzero(np.isnan(scores) | ~still_minimal(S, targets, columns, free, prices))
+    asked = variables[new]
+    columns, _ = regress(S, targets[:, new], W[:, asked] * free[:, new], free[:, new], prices.of(new))
+    scores[new] = _scores(S, columns, asked, price)
+    for place, column in zip(new.tolist(), columns.T, strict=True):
+        parents = np.flatnonzero(column)
+        known[keys[place]] = parents, column[parents], float(scores[place])
+    return scores
 
 
 def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray, IntArray]:
@@ -146,21 +211,25 @@ def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray,
     """
     d = W.shape[1]
     variances, within = np.diag(S)[:d], W[:d]
-    effect = np.abs(within) * np.sqrt(variances[:, None] / variances)
-    slope = np.maximum(np.abs(product(S, W)[:d] - S[:d, :d]) - limits.prices[:d], 0.0)
+    slope = np.maximum(np.abs(product(S, W)[:d] - S[:d, :d]) - limits.price.lam[:d], 0.0)
     np.fill_diagonal(slope, 0.0)
     slope[~limits.permitted[:d]] = 0.0
     want = (slope**2 / variances[:, None]).T * ((within == 0) & (within.T == 0))  # twice the gain of that entry alone
     wanted = want > max(float(np.partition(want, -d - 1, axis=None)[-d - 1]), 0.0)
-    i, j = np.nonzero(((effect > _EFFECT) & limits.permitted[:d].T) | wanted)
+    i, j = np.nonzero(((_effects(S, W) > _EFFECT) & limits.permitted[:d].T) | wanted)
     return i, j
 
 
-def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, prices: FloatArray) -> FloatArray:
+def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, price: Price) -> FloatArray:
     """Penalised loss of each variable with the given column of coefficients."""
     fit = (product(S, columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
-    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + (prices[:, variables] * np.abs(columns)).sum(axis=0)
+    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + price.of(variables).by_column(columns)
     return scores
+
+
+def _loss(S: FloatArray, W: FloatArray, price: Price) -> float:
+    """The penalised loss of all variables."""
+    return float(_scores(S, W, np.arange(W.shape[1]), price).sum())
 
 
 def _reordered(allowed: BoolArray, i: int, j: int, first: BoolArray) -> BoolArray:

@@ -1,7 +1,8 @@
-"""Minimise f(W) + sum_ij lam_ij |W_ij| by proximal gradient steps."""
+"""Minimise f(W) + sum_ij lam_ij |W_ij| by proximal gradient steps, wherever W is (devices.py)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -26,15 +27,15 @@ class Minimum:
 
 def soft_threshold(V: FloatArray, by: float | FloatArray) -> FloatArray:
     """argmin over W of |W - V|^2 / 2 + by |W|, entry by entry."""
-    shrunk: FloatArray = V - np.clip(V, -by, by)
+    shrunk: FloatArray = V - V.clip(-by, by)
     return shrunk
 
 
 def l1(W: FloatArray, lam: float | FloatArray) -> float:
     """The penalty: one price for all entries, or an array of prices."""
-    if isinstance(lam, np.ndarray):
-        return float((lam * np.abs(W)).sum())
-    return lam * float(np.abs(W).sum())
+    if isinstance(lam, float | int):
+        return lam * float(abs(W).sum())
+    return float((lam * abs(W)).sum())
 
 
 def minimise_l1(
@@ -78,7 +79,7 @@ def minimise_l1(
         change = next_gradient - gradient
         W, gradient = candidate, next_gradient
         recent.append(value)
-        if scale * float(np.sqrt(((metric * move) ** 2).sum())) <= tolerance:
+        if scale * sqrt(float(((metric * move) ** 2).sum())) <= tolerance:
             return Minimum(W, evaluations, True)
         along = float((move * change).sum())
         if along > 0.0:
