@@ -34,6 +34,7 @@ NAMES = (
     "mlp_steps",
     "masked",
     "gpu",
+    "gpu_linear",
     "faults",
     "federation",
     "fuzz",

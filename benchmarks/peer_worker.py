@@ -1,7 +1,8 @@
-"""One run of another package's learner of weights: python peer_worker.py PEER ROWS.npy WEIGHTS.npy.
+"""One run of another package's learner: python peer_worker.py PEER ROWS.npy ANSWER.npy.
 
-Runs in the peers' own environment, so nothing of Dagora is imported.  Rows come as .npy, the thresholded weights go
-back as .npy, and seconds (of the fit alone) and version as a line of JSON.  Each peer has its own defaults.
+Runs in the peers' own environment, so nothing of Dagora is imported.  Rows come as .npy, the answer goes back as .npy:
+thresholded weights, or for XGES ones where an edge is, both ways where it has no direction.  Seconds (of the fit alone)
+and version come as a line of JSON.  Each peer has its own defaults.
 """
 
 import contextlib
@@ -41,25 +42,34 @@ def castle(name: str) -> Callable[[Any], Callable[[], Any]]:
     return prepare
 
 
+def xges(rows: Any) -> Callable[[], Any]:
+    """XGES, after one run on a few rows: numba compiles it."""
+    from xges import XGES
+
+    XGES().fit(rows[:50, :4], verbose=0)
+    return lambda: XGES().fit(rows, verbose=0).to_adjacency_matrix()
+
+
 PEERS: dict[str, tuple[str, Callable[[Any], Callable[[], Any]]]] = {
     "DAGMA": ("dagma", dagma),
     "gcastle NOTEARS": ("gcastle", castle("Notears")),
     "gcastle GOLEM": ("gcastle", castle("GOLEM")),
     "gcastle NOTEARS-MLP": ("gcastle", castle("NotearsNonlinear")),
+    "XGES": ("xges", xges),
 }
 
 
 def main(peer: str, source: str, target: str) -> None:
-    """Fit, keep the weights, say how long it took."""
+    """Fit, keep the answer, say how long it took."""
     package, prepare = PEERS[peer]
     rows = np.load(source, allow_pickle=False)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         fit = prepare(rows)  # imports are not timed
         start = time.perf_counter()
-        weights = np.asarray(fit(), dtype=np.float64)
+        answer = np.asarray(fit(), dtype=np.float64)
         seconds = time.perf_counter() - start
-    np.save(target, weights, allow_pickle=False)
+    np.save(target, answer, allow_pickle=False)
     print(json.dumps({"seconds": seconds, "version": importlib.metadata.version(package)}))
 
 

@@ -22,8 +22,8 @@ PEERS: dict[str, Callable[[FloatArray], IntArray]] = {  # each with its own defa
     "causal-learn BOSS": lambda X: _from_ends(boss(X, verbose=False).graph),
     "causal-learn GRaSP": lambda X: _from_ends(grasp(X, verbose=False).graph),
     "causal-learn GES": lambda X: _from_ends(causal_learn_ges(X)["G"].graph),
-    "ges": lambda X: _from_both_ways(ges.fit_bic(X)[0]),
-    "ges, two phases": lambda X: _from_both_ways(ges.fit_bic(X, phases=["forward", "backward"])[0]),
+    "ges": lambda X: from_both_ways(ges.fit_bic(X)[0]),
+    "ges, two phases": lambda X: from_both_ways(ges.fit_bic(X, phases=["forward", "backward"])[0]),
 }
 
 
@@ -41,8 +41,8 @@ def _from_ends(ends: FloatArray) -> IntArray:
     return cpdag
 
 
-def _from_both_ways(both: FloatArray) -> IntArray:
-    """ges: an undirected edge at [i, j] and [j, i]."""
+def from_both_ways(both: FloatArray) -> IntArray:
+    """ges and XGES: an undirected edge at [i, j] and [j, i]."""
     present = np.asarray(both) != 0
     cpdag: IntArray = (present & ~present.T).astype(np.int64) - np.triu(present & present.T)
     return cpdag

@@ -1,18 +1,11 @@
 """Learners of weights by continuous optimisation, side by side on the same rows: ours, DAGMA and gcastle.
 
-The peers run in processes of their own (peer_worker.py), by the Python that DAGORA_PEERS_PYTHON names (an environment
-with dagma and gcastle), else by this one.  A peer that is not installed there is left out.  One run may take LIMIT
-seconds; a peer that takes longer is asked neither for more data sets nor for larger d.
+A peer that is not installed (peer_process.py) is left out.  One run may take LIMIT seconds; a peer that takes longer is
+asked neither for more data sets nor for larger d.
 """
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +13,12 @@ from threadpoolctl import threadpool_limits
 
 import dagora
 from benchmarks import tables
-from benchmarks.peer_worker import PEERS
+from benchmarks.peer_process import ask, version
 from benchmarks.tables import publish
-from dagora.arrays import FloatArray
 from dagora.errors import ResultWarning
 
-SEEDS = {20: 2, 50: 2, 100: 1, 200: 1}  # by d: how many
-N, K, LIMIT = 1000, 10, 60.0
+SEEDS = {20: 5, 50: 3, 100: 3, 200: 2}  # by d: how many
+N, K, LIMIT = 1000, 10, 240.0
 DEGREES = {"ER1": 1, "ER2": 2}  # edges a variable
 LINEAR = ("DAGMA", "gcastle NOTEARS", "gcastle GOLEM")
 CURVED, CURVED_D = "gcastle NOTEARS-MLP", (10,)
@@ -35,34 +27,6 @@ OURS: dict[str, dict[str, Any]] = {
     "covariance, notears": {"method": "covariance", "learner": "notears"},
     "pooled": {"method": "pooled"},
 }
-_INSTALLED = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-
-
-def python() -> str:
-    """The Python that has the peers."""
-    return os.environ.get("DAGORA_PEERS_PYTHON", sys.executable)
-
-
-def version(peer: str) -> str | None:
-    """The version of a peer's package; None where it is not installed."""
-    done = subprocess.run([python(), "-c", _INSTALLED, PEERS[peer][0]], capture_output=True, text=True)
-    return None if done.returncode else done.stdout.strip()
-
-
-def ask(peer: str, rows: FloatArray) -> tuple[float, FloatArray] | None:
-    """Seconds and weights of a peer; None where it took too long or failed."""
-    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    worker = Path(__file__).with_name("peer_worker.py")
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "rows.npy", Path(folder) / "weights.npy"
-        np.save(source, rows, allow_pickle=False)
-        call = [python(), str(worker), peer, str(source), str(target)]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | one
-        try:
-            done = subprocess.run(call, capture_output=True, text=True, timeout=LIMIT, check=True, env=environment)
-        except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-            return None
-        return json.loads(done.stdout)["seconds"], np.load(target, allow_pickle=False)
 
 
 def trial(seed: int, d: int, degree: int, model: str, ours: dict[str, dict[str, Any]], peers: tuple[str, ...]) -> Any:
@@ -75,7 +39,7 @@ def trial(seed: int, d: int, degree: int, model: str, ours: dict[str, dict[str, 
             result = dagora.learn(sites, **options)
             found[name] = (time.perf_counter() - start, dagora.evaluate(truth, result)["shd"])
     for peer in peers:
-        answer = ask(peer, np.concatenate(sites))
+        answer = ask(peer, np.concatenate(sites), LIMIT)
         found[peer] = answer and (answer[0], dagora.evaluate(truth, (answer[1] != 0).astype(np.int64))["shd"])
     return found
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import dagora
-from benchmarks.peers import ask
+from benchmarks import peer_process
+from benchmarks.peers import ask, from_both_ways
 from benchmarks.tables import over_seeds, publish
 from dagora.arrays import FloatArray, IntArray
 
@@ -23,7 +24,8 @@ OURS: dict[str, dict[str, Any]] = {
     "notears": {"learner": "notears"},
 }
 # With the largest d that takes minutes, not hours.
-PEERS = {"causal-learn BOSS": 100, "causal-learn GRaSP": 50, "causal-learn GES": 20, "ges": 20}
+PEERS = {"causal-learn BOSS": 100, "causal-learn GRaSP": 50, "causal-learn GES": 20, "ges": 20, "XGES": 100}
+LIMIT = 600.0  # seconds for XGES
 
 Scores = tuple[float, float, float]  # CPDAG-SHD, skeleton F1, seconds
 
@@ -48,11 +50,21 @@ def compare(truth: IntArray, rows: FloatArray, in_units: FloatArray, peers: list
         found[f"dagora {name}"] = (*_scores(truth, result.cpdag, result.adjacency), result.seconds)
     standardised = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     for peer in peers:
-        start = time.perf_counter()
-        cpdag = ask(peer, standardised)
-        seconds = time.perf_counter() - start
-        found[peer] = (*_scores(truth, cpdag, cpdag), seconds)
+        if (answer := asked(peer, standardised)) is not None:
+            seconds, cpdag = answer
+            found[peer] = (*_scores(truth, cpdag, cpdag), seconds)
     return found
+
+
+def asked(peer: str, rows: FloatArray) -> tuple[float, IntArray] | None:
+    """Seconds and class of a peer; None where it is not installed, or took too long."""
+    if peer == "XGES":
+        if peer_process.version(peer) is None or (answer := peer_process.ask(peer, rows, LIMIT)) is None:
+            return None
+        return answer[0], from_both_ways(answer[1])
+    start = time.perf_counter()
+    cpdag = ask(peer, rows)
+    return time.perf_counter() - start, cpdag
 
 
 def _scores(truth: IntArray, cpdag: IntArray, dag: IntArray) -> tuple[float, float]:
@@ -67,7 +79,7 @@ def _scores(truth: IntArray, cpdag: IntArray, dag: IntArray) -> tuple[float, flo
 def rows_of(label: object, found: list[dict[str, Scores]]) -> list[list[object]]:
     """A row of the table for everyone."""
     table: list[list[object]] = []
-    for name in found[0]:
+    for name in (name for name in found[0] if all(name in run for run in found)):
         distance, f1, seconds = (np.array([run[name][k] for run in found]) for k in range(3))
         error = distance.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0.0
         spread = f"{distance.mean():.1f} ± {error:.1f}"
@@ -86,5 +98,6 @@ def main(runs: int, jobs: int) -> None:
         f"n = {N}, K = {K}, {runs} seeds",
         HEADER,
         [row for d in D for row in rows_of(d, over_seeds(one, runs, 1, d))],
-        "Peers: causal-learn 0.1.4 and ges 1.1 with their own defaults, on standardised rows in one place.",
+        "Peers: causal-learn 0.1.4, ges 1.1 and XGES (where installed: peer_process.py) with their own defaults, on "
+        "standardised rows in one place.",
     )

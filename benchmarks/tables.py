@@ -34,7 +34,13 @@ def _quietly(job: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def publish(
-    name: str, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], notes: str = "", command: str = ""
+    name: str,
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    notes: str = "",
+    command: str = "",
+    threads: int = 1,
 ) -> None:
     """Print a table and write it to results/NAME.md and NAME.json (for benchmarks/compare.py).
 
@@ -42,7 +48,7 @@ def publish(
     """
     option, suffix = (f" --first-seed {first_seed}", f"-from-{first_seed}") if first_seed else ("", "")
     call, cells = f"python -m benchmarks {command or name}{option}", [[_cell(cell) for cell in row] for row in rows]
-    lines = [f"# {title}", "", f"`{call}`; {machine()}", "", *markdown(header, cells)]
+    lines = [f"# {title}", "", f"`{call}`; {machine(threads)}", "", *markdown(header, cells)]
     lines += ["", notes] if notes else []
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
@@ -51,7 +57,7 @@ def publish(
     record: dict[str, object] = {
         "title": title,
         "command": call,
-        "machine": machine(),
+        "machine": machine(threads),
         "processor": processor(),
         "commit": commit(),
     }
@@ -66,11 +72,12 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return head + ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def machine() -> str:
-    """What the figures were measured on."""
+def machine(threads: int = 1) -> str:
+    """What the figures were measured on, and with how many threads."""
+    blas = "one BLAS thread" if threads == 1 else f"{threads} BLAS threads"
     return (
         f"dagora {dagora.__version__}, Python {platform.python_version()}, numpy {np.__version__}, "
-        f"scipy {scipy.__version__}, {os.cpu_count()} cores ({platform.machine()}), one BLAS thread"
+        f"scipy {scipy.__version__}, {os.cpu_count()} cores ({platform.machine()}), {blas}"
     )
 
 
