@@ -37,6 +37,11 @@ def notes(local: LocalFederation, name: str) -> list[Noted]:
     return [entry.what for entry in entries if isinstance(entry.what, Noted)]
 
 
+def test_all_tests_of_the_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # else there is but one
+        assert request.node.nodeid.endswith("@federation"), "pytest-xdist does not heed groups with this pytest"
+
+
 @pytest.mark.parametrize(
     "job",
     [{}, {"aggregation": "plain"}, {"method": "covariance"}, {"method": "voting", "aggregation": "shared"}],
@@ -204,7 +209,8 @@ def test_logs_are_chained_and_say_who_asked(local: LocalFederation, client: Clie
     assert done.stdout.count("unbroken") == 2
 
 
-def test_a_changed_log_is_told(local: LocalFederation, tmp_path: Path) -> None:
+def test_a_changed_log_is_told(local: LocalFederation, client: Client, tmp_path: Path) -> None:
+    client.follow(client.submit(Plan.of({"method": "covariance"})))
     changed = tmp_path / "ledger.jsonl"
     changed.write_text((local.folder / SERVER / "state" / "ledger.jsonl").read_text().replace("you@", "eve@", 1))
     done = command("verify-log", changed)
