@@ -168,3 +168,30 @@ def test_a_column_that_is_nothing_but_rounding_does_not_lift_the_bound() -> None
     alone, beside = (notears(own, LearnerOptions(lam=LAM)).weights for own in (moments, more))
     np.testing.assert_allclose(beside[:20, :20], alone, atol=1e-9)
     assert (np.abs(alone) > 0.3)[truth.adjacency == 1].all()
+
+
+@pytest.mark.parametrize("convex", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_is_left_out_at_first_is_not_left_out_at_the_end(
+    seed: int, convex: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = 30
+    _, (rows,) = dagora.simulate(d, 2 * d, 200, 1, seed=seed)
+    S, free = covariance(rows), ~np.eye(d, dtype=bool)
+    S = S + convex * 0.5 * np.diag(S).min() * np.eye(d)
+    bound = 3.0 * LAM / float(np.diag(S).min())
+    price = Price(np.full((d, d), LAM), np.full((d, d), bound))
+    at_first = penalised_loss(S, lasso(S, np.eye(d), np.zeros((d, d)), free, LAM)[0], LAM, bound)
+    found = []
+    for near in (0.0, 0.5, np.inf):  # all, some, none but those that the lasso takes
+        monkeypatch.setattr("dagora.solvers.bounded._NEAR", near)
+        W, ended = regress(S, np.eye(d), np.zeros((d, d)), free, price)
+        slope = S @ (W - np.eye(d))
+        assert ended
+        assert (np.abs(slope) <= LAM + 1e-6)[free & (W == 0.0)].all()
+        np.testing.assert_allclose((slope + price.slope(W) * np.sign(W))[W != 0.0], 0.0, atol=1e-5)
+        assert penalised_loss(S, W, LAM, bound) < at_first
+        found.append(W)
+    if convex:  # then there is one minimum
+        np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+        np.testing.assert_allclose(found[2], found[0], atol=1e-6)

@@ -11,6 +11,9 @@ The price is concave, so its tangent at |w| lies above it: minimising with the t
 lam (1 - |w| / bound)+, lowers the objective, and again from there (local linear approximation, Zou and Li 2008).  The
 first tangent is that at zero, the lasso itself: from there the way is unique.  Once a step has changed neither signs
 nor which coefficients are beyond their bound, where the steps lead to is the solution of one linear system.
+
+Of many coefficients few differ from zero, or nearly do, at the lasso: the steps are taken among those, and others join
+only if at the end their slope exceeds lam.
 """
 
 from dataclasses import dataclass
@@ -19,11 +22,11 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.lasso import lasso, product, slopes_slack
+from dagora.solvers.lasso import lasso, minimise, product, slopes_slack
 
 BOUND = 3.0  # as is usual (Breheny and Huang 2011)
 _MOST_STEPS = 200
-_STILL = 1e-9  # a coefficient that moves less, on standardised variables, has arrived
+_NEAR = 0.5  # of its price: a coefficient whose slope is less, at the lasso, will hardly differ from zero
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ class Price:
 
     def by_column(self, W: FloatArray) -> FloatArray:
         """What the weights of each column cost."""
-        counted = np.minimum(np.abs(W), self.bound)
-        cost: FloatArray = (self.lam * (counted - 0.5 * counted * (counted / self.bound))).sum(axis=0)
-        return cost
+        there = W.nonzero()
+        bound, counted = self.bound[there], np.minimum(np.abs(W[there]), self.bound[there])
+        cost = self.lam[there] * (counted - 0.5 * counted * (counted / bound))
+        return np.asarray(np.bincount(there[1], cost, W.shape[1]), dtype=np.float64)
 
 
 def regress(
@@ -68,24 +72,12 @@ def regress(
 ) -> tuple[FloatArray, bool]:
     """Columns of coefficients, one for each column of targets, and whether all came to their end; W: a guess."""
     found, ended = lasso(S, targets, W, free, price.lam)
-    units = np.sqrt(np.diag(S))[:, None]
     cross = product(S, targets)
     slack = slopes_slack(S, targets, cross)
-    size = np.sqrt(np.maximum((targets * cross).sum(axis=0), 0.0))
-    left = np.flatnonzero(((found != 0.0) & np.isfinite(price.bound)).any(axis=0))
-    for _ in range(_MOST_STEPS):
-        if len(left) == 0:
-            return found, ended
-        before, own = found[:, left], price.of(left)
-        moved, there = lasso(S, targets[:, left], before, free[:, left], own.slope(before))
-        found[:, left], ended = moved, ended and there
-        moving: BoolArray = np.any(np.abs(moved - before) * units > _STILL * size[left], axis=0)
-        for k in np.flatnonzero(moving & (own.pieces(moved) == own.pieces(before)).all(axis=0)):
-            j = left[k]
-            column = cross[:, j], found[:, j], free[:, j], price.lam[:, j], price.bound[:, j]
-            moving[k] = not _leaped(S, *column, slack[:, j])
-        left = left[moving]
-    return found, ended and len(left) == 0
+    for j in np.flatnonzero(((found != 0.0) & np.isfinite(price.bound)).any(axis=0)):
+        own = Price(price.lam[:, j], price.bound[:, j])
+        ended &= _descended(S, cross[:, j], found[:, j], free[:, j], own, slack[:, j])
+    return found, ended
 
 
 def still_minimal(S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, price: Price) -> BoolArray:
@@ -96,27 +88,56 @@ def still_minimal(S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolA
     return kept
 
 
-def _leaped(
-    S: FloatArray,
-    cross: FloatArray,
-    w: FloatArray,
-    free: BoolArray,
-    lam: FloatArray,
-    bound: FloatArray,
-    slack: FloatArray,
+def _descended(
+    S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, price: Price, slack: FloatArray
 ) -> bool:
+    """Bring one column from its lasso to its end, in place: among the few that may matter, until no other does."""
+    slope = _slope(S, cross, w)
+    near = (w != 0.0) | (free & (np.abs(slope) > _NEAR * price.lam))
+    while True:
+        some = np.flatnonzero(near)
+        part, own = w[some], Price(price.lam[some], price.bound[some])
+        ended = _arrived(S[some[:, None], some], cross[some], part, own, slack[some])
+        w[some] = part
+        enters = free & ~near & (np.abs(_slope(S, cross, w)) > price.lam + slack)
+        if not ended or not enters.any():
+            return ended
+        near |= enters
+
+
+def _slope(S: FloatArray, cross: FloatArray, w: FloatArray) -> FloatArray:
+    active = np.flatnonzero(w)
+    slope: FloatArray = w[active] @ S[active] - cross
+    return slope
+
+
+def _arrived(S: FloatArray, cross: FloatArray, w: FloatArray, price: Price, slack: FloatArray) -> bool:
+    """Go from tangent to tangent, in place, until a step changes slopes by no more than rounding."""
+    free, variances = np.ones(len(w), dtype=bool), np.diag(S)
+    for _ in range(_MOST_STEPS):
+        before = w.copy()
+        if not minimise(S, cross, w, free, price.slope(before), slack):
+            return False
+        if (np.abs(w - before) * variances <= slack).all():
+            return True
+        if (price.pieces(w) == price.pieces(before)).all() and _leaped(S, cross, w, price, slack):
+            return True
+    return False
+
+
+def _leaped(S: FloatArray, cross: FloatArray, w: FloatArray, price: Price, slack: FloatArray) -> bool:
     """Bring one column to the minimum within its pieces, in place; leave it alone if that is none of the whole."""
-    active: IntArray = np.flatnonzero(w)
-    signs, limit = np.sign(w[active]), bound[active]
+    active = np.flatnonzero(w)
+    signs, lam, limit = np.sign(w[active]), price.lam[active], price.bound[active]
     inside = np.abs(w[active]) < limit
     system = S[active[:, None], active]
-    system.flat[:: len(active) + 1] -= np.where(inside, lam[active] / limit, 0.0)
-    _, goal, indefinite = dposv(system, cross[active] - np.where(inside, lam[active] * signs, 0.0))
+    system.flat[:: len(active) + 1] -= np.where(inside, lam / limit, 0.0)
+    _, goal, indefinite = dposv(system, cross[active] - np.where(inside, lam * signs, 0.0))
     if indefinite or not ((goal * signs > 0.0) & ((np.abs(goal) < limit) == inside)).all():
         return False
     slope = goal @ S[active] - cross
     slope[active] = 0.0
-    if ((np.abs(slope) > lam + slack) & free).any():
+    if (np.abs(slope) > price.lam + slack).any():
         return False
     w[active] = goal
     return True

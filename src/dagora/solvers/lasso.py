@@ -60,13 +60,29 @@ def lasso(
     slope = product(S, found) - cross
     if ridge is not None:
         slope += ridge * found
-    off = np.where(found != 0.0, np.abs(slope + prices * np.sign(found)), np.abs(slope) - prices)
+    there = found.nonzero()
+    off = np.abs(slope) - prices
+    off[there] = np.abs(slope[there] + prices[there] * np.sign(found[there]))
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
         bend = None if ridge is None else ridge[:, k]
         column = cross[:, k], found[:, k], free[:, k], prices[:, k], slack[:, k], bend
-        ended &= _leaped(S, *column) or _to_minimum(S, *column)
+        ended &= minimise(S, *column)
     return found, ended
+
+
+def minimise(
+    S: FloatArray,
+    cross: FloatArray,
+    w: FloatArray,
+    free: BoolArray,
+    lam: FloatArray,
+    slack: FloatArray,
+    ridge: FloatArray | None = None,
+) -> bool:
+    """Bring one column to its minimum, in place; whether it came there.  cross: S times its target."""
+    column = S, cross, w, free, lam, slack, ridge
+    return _leaped(*column) or _to_minimum(*column)
 
 
 def _leaped(

@@ -2,12 +2,11 @@
 
     F(order) = min over W that follows the order of  tr((I - W)' S (I - W)) / 2 + prices of the weights
 
-The price of a weight is lam |w|, or one that stops growing (bounded.py); "lasso" below stands for either regression.
+The price of a weight is lam |w|, or one that stops growing (bounded.py).
 A descent along a smooth path ends in a minimum that depends on rounding where two directions of an edge are nearly as
 good; a minimum over reversals does not.  To reverse i -> j, the vertices that descend from neither come first, j and i
-next, all others last.  Only the columns of i and j of W change (j loses its parents among i's descendants), so one
-batched lasso over two columns a candidate scores all candidates at once; what one reversal leaves as it was, the next
-search finds in a table.
+next, all others last.  Only the columns of i and j of W change (j loses its parents among i's descendants): trials.py
+tells what that gains.
 
 S may have more variables than W has columns: those after the first d are inputs (the past of a time series), which no
 order concerns.  They may be parents of any variable at their own price, and W has a row for each.
@@ -24,14 +23,10 @@ import numpy as np
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.solvers.bounded import Price, regress, still_minimal
 from dagora.solvers.lasso import product
+from dagora.solvers.trials import Known, Reversals, gains, scores
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
-
-
-Known = dict[
-    tuple[int, int], tuple[IntArray, FloatArray, float]
-]  # of a variable, for a reversal: parents, weights, loss
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def polish(
         V, ended = regress(S, targets, W, limits.free(other, slice(None)), limits.price)
         if _loss(S, V, limits.price) < _loss(S, W, limits.price) - _GAIN * float(np.diag(S).min()):
             W, allowed, converged = V, other, ended
-    known: Known = {}
+    known = Known()
     reversals = 0
     while search and d > 1 and reversals < 4 * d:
         found = _best_reversal(S, W, allowed, limits, known)
@@ -129,12 +124,8 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Lim
     sources, targets, spared, gains_parent = sources[keeps], targets[keeps], spared[:, keeps], gains_parent[:, keeps]
     if len(sources) == 0:
         return None
-    variables = np.concatenate([targets, sources])
-    free = limits.free(np.hstack([spared, gains_parent]), variables)
-    partners = np.concatenate([sources, targets])
-    new = _best_scores(S, W, variables, partners, free, limits.price, known).reshape(2, -1).sum(axis=0)
-    old = _scores(S, W, np.arange(d), limits.price)
-    gain = old[sources] + old[targets] - new
+    free = limits.free(np.hstack([spared, gains_parent]), np.concatenate([targets, sources]))
+    gain = gains(S, W, Reversals(sources, targets, free), limits.price, known)
     best = int(np.argmax(gain))
     if gain[best] <= _GAIN * float(np.diag(S)[[sources[best], targets[best]]].min()):
         return None
@@ -174,35 +165,6 @@ def _descendants(edges: BoolArray, allowed: BoolArray) -> BoolArray:
     return reached
 
 
-def _best_scores(
-    S: FloatArray,
-    W: FloatArray,
-    variables: IntArray,
-    partners: IntArray,
-    free: BoolArray,
-    price: Price,
-    known: Known,
-) -> FloatArray:
-    """Least penalised loss of each variable with the parents that are free for it.
-
-    Elsewhere in the graph a reversal seldom matters: what the last search found mostly still holds.
-    """
-    keys = list(zip(variables.tolist(), partners.tolist(), strict=True))
-    columns, scores = np.zeros(free.shape), np.full(len(keys), np.nan)
-    for place, key in enumerate(keys):
-        if key in known:
-            parents, columns[parents, place], scores[place] = known[key]
-    targets, prices = np.eye(len(S))[:, variables], price.of(variables)
-    new = np.flatnonzero(np.isnan(scores) | ~still_minimal(S, targets, columns, free, prices))
-    asked = variables[new]
-    columns, _ = regress(S, targets[:, new], W[:, asked] * free[:, new], free[:, new], prices.of(new))
-    scores[new] = _scores(S, columns, asked, price)
-    for place, column in zip(new.tolist(), columns.T, strict=True):
-        parents = np.flatnonzero(column)
-        known[keys[place]] = parents, column[parents], float(scores[place])
-    return scores
-
-
 def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray, IntArray]:
     """Pairs (i, j) to be ordered j before i: edges i -> j, and entries j -> i that the loss wants but the order bars.
 
@@ -220,16 +182,9 @@ def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray,
     return i, j
 
 
-def _scores(S: FloatArray, columns: FloatArray, variables: IntArray, price: Price) -> FloatArray:
-    """Penalised loss of each variable with the given column of coefficients."""
-    fit = (product(S, columns) * columns).sum(axis=0) - 2.0 * (S[:, variables] * columns).sum(axis=0)
-    scores: FloatArray = 0.5 * (np.diag(S)[variables] + fit) + price.of(variables).by_column(columns)
-    return scores
-
-
 def _loss(S: FloatArray, W: FloatArray, price: Price) -> float:
     """The penalised loss of all variables."""
-    return float(_scores(S, W, np.arange(W.shape[1]), price).sum())
+    return float(scores(S, W, np.arange(W.shape[1]), price).sum())
 
 
 def _reordered(allowed: BoolArray, i: int, j: int, first: BoolArray) -> BoolArray:
