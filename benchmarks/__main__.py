@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-from benchmarks import tables
+from benchmarks import pages, tables
 
 NAMES = (
     "accuracy",
@@ -52,6 +52,7 @@ def main() -> None:
     tables.commit()
     for name in NAMES if "all" in options.names else options.names:
         importlib.import_module(f"benchmarks.{name}").main(options.runs, options.jobs)
+        pages.main()
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ N, SITES, THREADS = 10_000, 10, 2
 METHODS: dict[str, dict[str, Any]] = {
     "covariance, notears": {"method": "covariance", "learner": "notears"},
     "ADMM": {},
-    "covariance, notears, no polish": {"method": "covariance", "learner": "notears", "polish": False},
 }
 CELLS = (  # d, method, and whether the CPU is measured beside
     (200, "covariance, notears", True),
     (200, "ADMM", True),
     (1000, "covariance, notears", False),
     (1000, "ADMM", False),
-    (3000, "covariance, notears, no polish", False),
+    (3000, "covariance, notears", False),
 )
 
 

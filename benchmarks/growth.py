@@ -15,9 +15,10 @@ from benchmarks.streaming import write
 from benchmarks.tables import publish
 
 D, K = (10, 20, 50, 100, 200, 500, 1000, 2000), (1, 10, 100, 1000)
-LARGE = (1000, 10_000)  # variables and rows of a run with more rows than the others, of both methods
+LARGE = (("ADMM", 1000), ("covariance, notears", 1000), ("covariance, notears", 3000))  # and their variables
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-N, SITES, WIDTH, STREAMED = 2000, 10, 50, 20  # rows and sites over d; variables over K (10 rows a site); over rows
+N, MANY, SITES = 2000, 10_000, 10  # rows over d, rows of the large runs, and sites of both
+WIDTH, STREAMED = 50, 20  # variables over K (10 rows a site), and over rows
 FROM, FAR, LIMIT = 50, 200, 900.0  # slopes are fitted from these d: below FAR much is overhead; seconds a cell may take
 
 RUN = """
@@ -66,7 +67,7 @@ def slope(cells: dict[int, dict[str, float] | None], start: int) -> tuple[float,
 
 def main(runs: int, jobs: int) -> None:
     over_d = {label: {d: cell(options, d=d, n=N, k=SITES) for d in D} for label, options in METHODS.items()}
-    large = {label: cell(options, d=LARGE[0], n=LARGE[1], k=SITES) for label, options in METHODS.items()}
+    large = {(label, d): cell(METHODS[label], d=d, n=MANY, k=SITES) for label, d in LARGE}
     over_k = {k: cell(ADMM, d=WIDTH, n=10 * k if k > 1 else 20, k=k) for k in K}
     over_n = {}
     for n in ROWS:
@@ -78,7 +79,7 @@ def main(runs: int, jobs: int) -> None:
         for label, cells in over_d.items()
         for d, found in cells.items()
     ]
-    table += [[f"{label}, d = {LARGE[0]}, n = {LARGE[1]}, K = {SITES}", *_row(found)] for label, found in large.items()]
+    table += [[f"{label}, d = {d}, n = {MANY}, K = {SITES}", *_row(found)] for (label, d), found in large.items()]
     table += [[f"ADMM, K = {k}, d = {WIDTH}, 10 rows a site", *_row(found)] for k, found in over_k.items()]
     table += [[f"covariance, {n:,} rows streamed, d = {STREAMED}, K = 1", *_row(found)] for n, found in over_n.items()]
     slopes = {label: slope(cells, FROM) for label, cells in over_d.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import pages, tables
 from benchmarks.__main__ import NAMES
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -21,7 +21,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "D": (4, 6),
         "K": (2,),
         "ROWS": (500,),
-        "LARGE": (5, 90),
+        "LARGE": (("covariance, notears", 5),),
+        "MANY": 90,
         "N": 80,
         "SITES": 2,
         "WIDTH": 4,
@@ -67,7 +68,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp_steps": {"D": 3, "K": 2, "N": 100},
     "masked": {"D": 3, "K": 2, "N": 60, "RUNS": {"masked": {"model": "masked"}, "mlp": {"model": "mlp"}}},
     "gpu": {"CELLS": ((4, 2),), "FULL": ((4, 2),), "N": 80},
-    "gpu_linear": {"N": 80, "SITES": 2, "CELLS": ((4, "ADMM", True), (5, "covariance, notears, no polish", False))},
+    "gpu_linear": {"N": 80, "SITES": 2, "CELLS": ((4, "ADMM", True), (5, "covariance, notears", False))},
     "dp": {"D": 4, "K": 2, "N": 3000, "EPSILONS": (8.0,)},
     "fuzz": {"INPUTS": {"message.decode": 300}, "OTHERS": 40},
     "faults": {"RUNS": (("admm", "masked"),), "KILLS": 3, "D": 6, "N": 300},
@@ -110,3 +111,17 @@ def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_every_benchmark_has_a_small_version() -> None:
     assert set(SMALL) == set(NAMES)
+
+
+def test_the_tables_of_pages_are_those_measured() -> None:
+    for page in pages.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("<!-- table ") > 0
+        assert pages.filled(text) == text, "run: python -m benchmarks.pages"
+
+
+def test_a_table_that_has_changed_is_put_in(tmp_path: Path) -> None:
+    (tmp_path / "one.md").write_text("# Title\n\n`command`\n\n| new |\n", encoding="utf-8")
+    page = "before\n<!-- table one -->\n| old |\n<!-- end -->\nafter <!-- end -->\n"
+    new = "before\n<!-- table one -->\n`command`\n\n| new |\n<!-- end -->\nafter <!-- end -->\n"
+    assert pages.filled(page, tmp_path) == new
