@@ -128,3 +128,19 @@ def test_units_do_not_matter_in_the_metric_of_the_variances(rho: float) -> None:
     rescaled = model.prepare(Moments.of_rows(at.X * scales), 100.0, None, 0.3, metric * scales**2)
     B, _ = model.prox(rescaled, at.centre[:D] / scales[:, None] * scales, rho)
     np.testing.assert_allclose(B * scales[:, None] / scales, plain, atol=1e-9)
+
+
+@SITES
+@PENALTIES
+@pytest.mark.parametrize("model", [LinearModel(), LinearModel(False), LinearModel(False, intercept=True)], ids=str)
+def test_steps_after_the_first_with_a_rho_are_no_other_steps(model: LinearModel, n: int, rho: float) -> None:
+    at, p = Setting(n), model.shape(D)[0]
+    problem = model.prepare(at.moments, at.rows, None, at.weight, at.metric[:p])
+    for centre in (at.centre[:p], 2.0 * at.centre[:p], 3.0 * at.centre[:p]):
+        wanted, _ = model.prox(model.prepare(at.moments, at.rows, None, at.weight, at.metric[:p]), centre, rho)
+        B, problem = model.prox(problem, centre, rho)
+        np.testing.assert_allclose(B, wanted, atol=1e-12 * np.abs(wanted).max())
+    assert (problem.pull is not None) == (n == FULL)  # thin factors are the quicker ones
+    again, problem = model.prox(problem, at.centre[:p], 2.0 * rho)
+    np.testing.assert_allclose(again, at.step(model, 2.0 * rho), atol=1e-12)
+    assert problem.pull is None

@@ -1,6 +1,6 @@
 """The linear model X = W'X + b + N, fitted by least squares (paper, Eq. 2 and Appendix A)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from dagora.federated.protocol import Estimate
 class LeastSquares:
     """A site's loss as factors of its Gram matrix G (p x p) in the metric D: D^-1/2 G D^-1/2 = Q L Q'.
 
-    Thin: of rank r <= min(rows, p), so a step costs O(p d r).
+    Thin: of rank r <= min(rows, p), so a step costs O(p d r).  Where r is large and rho stays, one product serves all
+    steps from the second on, at half the cost.
     """
 
     left: FloatArray  # D^-1/2 Q, (p, r)
     right: FloatArray  # Q' D^1/2, (r, p)
     eigenvalues: FloatArray  # L, (r,)
     share: FloatArray  # Q o Q, (p, r)
+    rho: float = 0.0  # of the last step
+    pull: FloatArray | None = None  # left L / (L + rho) right, (p, p): how far the data draw B from the centre
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,19 @@ class LinearModel:
         With g = L / (L + rho): B = C - left g right (C - E).  A zero diagonal of B has multipliers that act as
         a shift of the centre's diagonal by t, and t follows from the unconstrained diagonal.
         """
-        d = centre.shape[1]
         centre = self.device.put(centre)
         gain = problem.eigenvalues / (problem.eigenvalues + rho)
+        if rho != problem.rho or 2 * len(gain) <= len(centre):
+            B, problem = self._by_factors(problem, centre, gain), replace(problem, rho=rho, pull=None)
+        else:
+            pull = (problem.left * gain) @ problem.right if problem.pull is None else problem.pull
+            B, problem = self._by_product(pull, centre), replace(problem, pull=pull)
+        if self.no_self_loops:
+            clear_diagonal(B)
+        return self.device.get(B), problem
+
+    def _by_factors(self, problem: LeastSquares, centre: FloatArray, gain: FloatArray) -> FloatArray:
+        d = centre.shape[1]
         right = problem.right * gain[:, None]
         inner = right @ centre
         inner -= right[:, :d]
@@ -75,9 +88,17 @@ class LinearModel:
         B: FloatArray = problem.left @ inner
         B *= -1.0
         B += centre
+        return B
+
+    def _by_product(self, pull: FloatArray, centre: FloatArray) -> FloatArray:
+        own = pull[:, : centre.shape[1]]
+        B: FloatArray = pull @ centre
+        B -= own
+        B *= -1.0
+        B += centre
         if self.no_self_loops:
-            clear_diagonal(B)
-        return self.device.get(B), problem
+            B += own * (B.diagonal() / (1.0 - own.diagonal()))
+        return B
 
 
 def read_weights(theta: FloatArray, d: int, threshold: float | FloatArray) -> Estimate:
