@@ -36,7 +36,7 @@ def test_coordinate_descent_ends_at_the_same_minimum(seed: int) -> None:
         own[:, child] = W[:, child]
         rest = 0.5 * float(np.diag(S).sum() - S[child, child])
         assert penalised_loss(S, own, LAM, bound) - rest == pytest.approx(loss, abs=1e-9)
-        assert price.by_column(W)[child] == pytest.approx(loss - _fit(S, W, child), abs=1e-9)
+        assert price.cost(W)[:, child].sum() == pytest.approx(loss - _fit(S, W, child), abs=1e-9)
 
 
 def _fit(S: FloatArray, W: FloatArray, child: int) -> float:
@@ -71,7 +71,7 @@ def test_without_a_bound_it_is_the_lasso() -> None:
 def test_what_has_no_price_has_no_bound_either() -> None:
     price = Price.bounded(np.array([[0.0, 0.1], [0.1, 0.0]]), 1.0)
     np.testing.assert_allclose(price.slope(np.full((2, 2), 0.15)), [[0.0, 0.05], [0.05, 0.0]])
-    np.testing.assert_allclose(price.by_column(np.full((2, 2), 9.0)), [0.015, 0.015])
+    np.testing.assert_allclose(price.cost(np.full((2, 2), 9.0)).sum(axis=0), [0.015, 0.015])
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -18,8 +18,10 @@ from dagora.federated.run import run
 from dagora.federated.site import Site
 from dagora.graphs import is_dag
 from dagora.models.linear import LinearModel, read_weights
+from dagora.solvers.bounded import Price
 from dagora.solvers.lasso import lasso
-from dagora.solvers.polish import polish
+from dagora.solvers.polish import Limits, _best_reversal, _loss, polish
+from dagora.solvers.trials import Table
 from dagora.transport.in_process import InProcess
 from tests.helpers import best_dag, covariance, penalised_loss, random_covariance, regression
 
@@ -112,6 +114,47 @@ def test_polish_finds_edges_that_its_start_lacks() -> None:
         excess.append(penalised_loss(S, found.W, LAM) - best_dag(S, LAM))
     assert min(excess) >= -1e-9
     assert sum(gap < 1e-6 for gap in excess) >= 15
+
+
+def in_other_units(d: int, seed: int, standardised: bool) -> FloatArray:
+    """A covariance that least squares has trouble with: variances no longer tell directions."""
+    rng = np.random.default_rng(seed)
+    _, (rows,) = dagora.simulate(d, 2 * d, 200, 1, seed=seed)
+    return covariance(rows / rows.std(axis=0) if standardised else rows * np.exp(rng.normal(0.0, 1.0, d)))
+
+
+@pytest.mark.parametrize("standardised", [False, True])
+def test_polishing_what_is_polished_reverses_nothing(standardised: bool) -> None:
+    reversals = 0
+    for seed in range(3 * SEEDS):
+        S = in_other_units(12, seed, standardised)
+        found = polish(S, np.zeros(S.shape), random_order(12, seed), LAM)
+        assert polish(S, found.W, found.allowed, LAM).reversals == 0
+        reversals += found.reversals
+    assert reversals > 3 * SEEDS
+
+
+@pytest.mark.parametrize("standardised", [False, True])
+def test_every_reversal_lowers_the_loss_also_at_bounded_prices(
+    standardised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[float] = []
+
+    def watched(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, table: Table) -> Any:
+        losses.append(_loss(S, W, limits.price))
+        return _best_reversal(S, W, allowed, limits, table)
+
+    monkeypatch.setattr("dagora.solvers.polish._best_reversal", watched)
+    reversals = 0
+    for seed in range(2 * SEEDS):
+        S = in_other_units(12, seed, standardised)
+        price = Price.bounded(np.full(S.shape, LAM), float(np.diag(S).min()))
+        losses.clear()
+        found = polish(S, np.zeros(S.shape), random_order(12, seed), price)
+        assert found.converged
+        assert (np.diff(losses) < 0.0).all()
+        reversals += found.reversals
+    assert reversals > 2 * SEEDS
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -26,7 +26,7 @@ from dagora.solvers.lasso import lasso, minimise, product, slopes_slack
 
 BOUND = 3.0  # as is usual (Breheny and Huang 2011)
 _MOST_STEPS = 200
-_NEAR = 0.5  # of its price: a coefficient whose slope is less, at the lasso, will hardly differ from zero
+_NEAR = 0.5  # of its price: a coefficient whose slope is less, at the start, will hardly differ from zero
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,27 @@ class Price:
         pieces: FloatArray = np.sign(W) * np.where(np.abs(W) < self.bound, 1.0, 2.0)
         return pieces
 
-    def by_column(self, W: FloatArray) -> FloatArray:
-        """What the weights of each column cost."""
-        there = W.nonzero()
-        bound, counted = self.bound[there], np.minimum(np.abs(W[there]), self.bound[there])
-        cost = self.lam[there] * (counted - 0.5 * counted * (counted / bound))
-        return np.asarray(np.bincount(there[1], cost, W.shape[1]), dtype=np.float64)
+    def cost(self, W: FloatArray) -> FloatArray:
+        """What each weight costs."""
+        counted = np.minimum(np.abs(W), self.bound)
+        cost: FloatArray = self.lam * (counted - 0.5 * counted * (counted / self.bound))
+        return cost
 
 
 def regress(
     S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, price: Price
 ) -> tuple[FloatArray, bool]:
     """Columns of coefficients, one for each column of targets, and whether all came to their end; W: a guess."""
-    found, ended = lasso(S, targets, W, free, price.lam)
+    start, ended = lasso(S, targets, W, free, price.lam)
+    found, there = continued(S, targets, start, free, price)
+    return found, ended and there
+
+
+def continued(
+    S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, price: Price
+) -> tuple[FloatArray, bool]:
+    """The same from W, whatever that is, and no worse than it; where prices have no bound, W itself."""
+    found, ended = W.copy(), True
     cross = product(S, targets)
     slack = slopes_slack(S, targets, cross)
     for j in np.flatnonzero(((found != 0.0) & np.isfinite(price.bound)).any(axis=0)):
@@ -91,7 +99,7 @@ def still_minimal(S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolA
 def _descended(
     S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, price: Price, slack: FloatArray
 ) -> bool:
-    """Bring one column from its lasso to its end, in place: among the few that may matter, until no other does."""
+    """Bring one column to its end, in place: among the few that may matter, until no other does."""
     slope = _slope(S, cross, w)
     near = (w != 0.0) | (free & (np.abs(slope) > _NEAR * price.lam))
     while True:

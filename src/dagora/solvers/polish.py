@@ -21,9 +21,9 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.bounded import Price, regress, still_minimal
+from dagora.solvers.bounded import Price, continued, regress, still_minimal
 from dagora.solvers.lasso import product
-from dagora.solvers.trials import Known, Reversals, gains, scores
+from dagora.solvers.trials import Reversals, Table, gains, scores
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
@@ -89,21 +89,35 @@ def polish(
         V, ended = regress(S, targets, W, limits.free(other, slice(None)), limits.price)
         if _loss(S, V, limits.price) < _loss(S, W, limits.price) - _GAIN * float(np.diag(S).min()):
             W, allowed, converged = V, other, ended
-    known = Known()
+    table = Table()
     reversals = 0
     while search and d > 1 and reversals < 4 * d:
-        found = _best_reversal(S, W, allowed, limits, known)
+        found = _best_reversal(S, W, allowed, limits, table)
         if found is not None:
-            allowed, reversals = found, reversals + 1
+            (allowed, W), reversals = found, reversals + 1
         elif settle:
             allowed, settle = _settled(S, W, limits.required), False
         else:
             break
-        free = limits.free(allowed, slice(None))
-        moved = np.flatnonzero(~still_minimal(S, targets, W, free, limits.price))
-        W[:, moved], ended = regress(S, targets[:, moved], W[:, moved], free[:, moved], limits.price.of(moved))
+        W, ended = _refitted(S, W, limits.free(allowed, slice(None)), limits.price)
         converged = converged and ended
-    return Polished(W, allowed, reversals, converged and reversals < 4 * d)
+    return Polished(W, allowed, reversals, converged and table.ended and reversals < 4 * d)
+
+
+def _refitted(S: FloatArray, W: FloatArray, free: BoolArray, price: Price) -> tuple[FloatArray, bool]:
+    """W with the columns that are no longer minimal fitted anew, or further where they are better than that."""
+    targets = np.eye(*W.shape)
+    moved = np.flatnonzero(~still_minimal(S, targets, W, free, price))
+    old, own = W[:, moved], (free[:, moved], price.of(moved))
+    new, ended = regress(S, targets[:, moved], old, *own)
+    kept = (old == 0.0) | own[0]
+    better = kept.all(axis=0) & (scores(S, old, moved, price) < scores(S, new, moved, price))
+    some, further = moved[better], True
+    if len(some):
+        new[:, better], further = continued(S, targets[:, some], W[:, some], free[:, some], price.of(some))
+    W = W.copy()
+    W[:, moved] = new
+    return W, ended and further
 
 
 def _by_entry(lam: FloatArray, shape: tuple[int, ...]) -> FloatArray:
@@ -111,8 +125,10 @@ def _by_entry(lam: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     return np.broadcast_to(lam if lam.ndim == 2 else lam.reshape(-1, 1), shape)
 
 
-def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, known: Known) -> BoolArray | None:
-    """The order after the reversal that lowers the score most, or None."""
+def _best_reversal(
+    S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, table: Table
+) -> tuple[BoolArray, FloatArray] | None:
+    """The order after the reversal that lowers the score most, with W's two columns for it; or None."""
     d, required = len(allowed), limits.required
     descends = _descendants((W[:d] != 0) | required, allowed)
     sources, targets = _candidates(S, W, limits)
@@ -125,11 +141,17 @@ def _best_reversal(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Lim
     if len(sources) == 0:
         return None
     free = limits.free(np.hstack([spared, gains_parent]), np.concatenate([targets, sources]))
-    gain = gains(S, W, Reversals(sources, targets, free), limits.price, known)
+    reversals = Reversals(sources, targets, free)
+    gain = gains(S, W, reversals, limits.price, table)
     best = int(np.argmax(gain))
-    if gain[best] <= _GAIN * float(np.diag(S)[[sources[best], targets[best]]].min()):
+    i, j = reversals.edges[best]
+    if gain[best] <= _GAIN * float(np.diag(S)[[i, j]].min()):
         return None
-    return _reordered(allowed, sources[best], targets[best], spared[:, best])
+    W = W.copy()
+    for variable, key in ((j, (i, j, False)), (i, (i, j, True))):  # a bounded price may have other minima, worse ones
+        W[:, variable] = 0.0
+        W[table.columns[key].parents, variable] = table.columns[key].weights
+    return _reordered(allowed, i, j, spared[:, best]), W
 
 
 def _settled(S: FloatArray, W: FloatArray, required: BoolArray) -> BoolArray:
