@@ -75,8 +75,10 @@ def test_local_step(there: Device, model: LinearModel) -> None:
     for where in (CPU, there):
         own = type(model)(**{**vars(model), "device": where})
         problem = own.prepare(Moments.of_rows(rows), 40.0, None, 1.0, metric)
-        found.append(own.prox(problem, centre, 0.7)[0])
-    np.testing.assert_allclose(found[1], found[0], atol=1e-12)
+        first, problem = own.prox(problem, centre, 0.7)
+        found.append((first, own.prox(problem, centre, 0.7)[0]))
+    for here, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, here, atol=1e-12)
 
 
 def test_path(there: Device) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dagora.arrays import BoolArray, FloatArray
 from dagora.solvers import lasso as module
-from dagora.solvers.lasso import _leaped, _to_minimum, lasso, product
+from dagora.solvers.lasso import Column, _leaped, _to_minimum, lasso, product
 from tests.networks import generic_minimum
 
 SEEDS = range(40)
@@ -29,7 +29,7 @@ class Problem:
         self.lam = rng.uniform(0.0, 0.3, p + 1) * np.abs(self.cross[:p]).max()
         self.free: BoolArray = (rng.random(p + 1) < 0.8) & ~self.target
         self.start = np.where(self.free & (rng.random(p + 1) < 0.6), rng.standard_normal(p + 1), 0.0)
-        self.slack = 1e-9 * np.sqrt(np.diag(self.S) * self.S[p, p])
+        self.column = Column(self.cross, self.free, self.lam, 1e-9 * np.sqrt(np.diag(self.S) * self.S[p, p]))
 
     def value(self, w: FloatArray) -> float:
         return float(0.5 * w @ self.S @ w - w @ self.cross + self.lam @ np.abs(w))
@@ -40,11 +40,11 @@ class Problem:
 
     def leaps(self) -> tuple[FloatArray, bool]:
         w = self.start.copy()
-        return w, _leaped(self.S, self.cross, w, self.free, self.lam, self.slack)
+        return w, _leaped(self.S, self.column, w)
 
     def search(self) -> tuple[FloatArray, bool]:
         w = self.start.copy()
-        return w, _to_minimum(self.S, self.cross, w, self.free, self.lam, self.slack)
+        return w, _to_minimum(self.S, self.column, w)
 
     def assert_minimum(self, w: FloatArray) -> None:
         """The conditions of a minimum, which is one place if no columns are collinear."""

@@ -8,10 +8,15 @@ covariance S, exactly once the sites agree, and the value of the loss.
 import numpy as np
 
 from dagora.arrays import FloatArray
+from dagora.devices import CPU, Device, inverted
 
 
 def implied_covariance(
-    B: FloatArray, gradient: FloatArray, variances: FloatArray, inputs: FloatArray | None = None
+    B: FloatArray,
+    gradient: FloatArray,
+    variances: FloatArray,
+    inputs: FloatArray | None = None,
+    device: Device = CPU,
 ) -> FloatArray:
     """The covariance S whose least squares has this gradient S (B - I) off the diagonal, and these variances.
 
@@ -22,9 +27,11 @@ def implied_covariance(
     a total of the setup, stand in for it.  Where B has rows A of the past below its first d, W, their covariance
     (`inputs`) has to be known, too.  Then the lower rows of the gradient, C (W - I) + inputs A, give the cross
     covariance C, and the upper ones less C' A are those of the problem without a past.
+
+    device: where B - I is inverted.
     """
     past = np.zeros((0, 0)) if inputs is None else inputs
-    M, cross, known, missing = _completed(B, gradient, variances, past)
+    M, cross, known, missing = _completed(B, gradient, variances, past, device)
     S: FloatArray = np.block([[(known + np.diag(missing)) @ M, cross.T], [cross, past]])
     symmetric: FloatArray = (S + S.T) / 2.0
     return symmetric
@@ -45,14 +52,20 @@ def least_eigenvalue(S: FloatArray) -> float:
     return float(np.linalg.eigvalsh(S / np.sqrt(np.outer(variances, variances)))[0])
 
 
-def implied_loss(B: FloatArray, gradient: FloatArray, variances: FloatArray, inputs: FloatArray | None = None) -> float:
+def implied_loss(
+    B: FloatArray,
+    gradient: FloatArray,
+    variances: FloatArray,
+    inputs: FloatArray | None = None,
+    device: Device = CPU,
+) -> float:
     """tr((E - B)' S (E - B)) / 2, half the inner product of B - E with its gradient; NaN where that is not known."""
     d = B.shape[1]
     if len(B) > d and inputs is None:
         return float("nan")
     past = np.zeros((0, 0)) if inputs is None else inputs
     try:
-        _, cross, _, missing = _completed(B, gradient, variances, past)
+        _, cross, _, missing = _completed(B, gradient, variances, past, device)
     except np.linalg.LinAlgError:
         return float("nan")
     diagonal = missing + (cross * B[d:]).sum(axis=0)
@@ -61,11 +74,14 @@ def implied_loss(B: FloatArray, gradient: FloatArray, variances: FloatArray, inp
 
 
 def _completed(
-    B: FloatArray, gradient: FloatArray, variances: FloatArray, past: FloatArray
+    B: FloatArray, gradient: FloatArray, variances: FloatArray, past: FloatArray, device: Device
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """(B - I)^-1, the covariance with the past, the gradient without it off the diagonal, and on the diagonal."""
     d = B.shape[1]
-    M = np.asarray(np.linalg.inv(B[:d] - np.eye(d)), dtype=np.float64)
+    found = inverted(device.put(B[:d] - np.eye(d)))
+    if found is None:
+        raise np.linalg.LinAlgError("B - I is singular")
+    M = device.get(found[0])
     cross: FloatArray = (gradient[d:] - past @ B[d:]) @ M
     upper = gradient[:d] - cross.T @ B[d:]
     known = upper - np.diag(np.diag(upper))

@@ -172,7 +172,7 @@ class PathSchedule:
     final_rounds: int = 160
     tolerance: float = 1e-2
     final_tolerance: float = 1e-3
-    device: Device = CPU  # where W-steps are taken
+    device: Device = CPU  # where W-steps are taken, and inverses
 
     def start(self, d: int, sites: float, rows: float) -> PathPlan:
         """First stage.  Sites with fewer rows than variables leave most directions open and need a firmer hold."""
@@ -197,7 +197,7 @@ class PathSchedule:
             plan,
             rounds=plan.rounds + 1,
             all_rounds=plan.all_rounds + 1,
-            objective=implied_loss(B, gradient, metric, plan.inputs) + price,
+            objective=implied_loss(B, gradient, metric, plan.inputs, self.device) + price,
             distance=residual,
             lowest=min(residual, plan.lowest),
             trusted=1 if residual > 2.0 * plan.lowest else plan.trusted + 1,
@@ -217,7 +217,7 @@ class PathSchedule:
         done = replace(plan, done=True, converged=plan.distance <= self.final_tolerance)
         if self.learn is None:
             return done
-        S = implied_covariance(B, gradient, metric, plan.inputs)
+        S = implied_covariance(B, gradient, metric, plan.inputs, self.device)
         if least_eigenvalue(S) < _SINGULAR * plan.distance and plan.rounds < self.most_rounds(plan):
             return plan  # nearly collinear columns, and what the sites disagree about makes them quite collinear
         S = as_covariance(S)

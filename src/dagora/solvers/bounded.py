@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.lasso import lasso, minimise, product, slopes_slack
+from dagora.solvers.lasso import Column, lasso, minimise, product, slopes_slack
 
 BOUND = 3.0  # as is usual (Breheny and Huang 2011)
 _MOST_STEPS = 200
@@ -124,7 +124,7 @@ def _arrived(S: FloatArray, cross: FloatArray, w: FloatArray, price: Price, slac
     free, variances = np.ones(len(w), dtype=bool), np.diag(S)
     for _ in range(_MOST_STEPS):
         before = w.copy()
-        if not minimise(S, cross, w, free, price.slope(before), slack):
+        if not minimise(S, Column(cross, free, price.slope(before), slack), w):
             return False
         if (np.abs(w - before) * variances <= slack).all():
             return True

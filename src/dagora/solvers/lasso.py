@@ -15,6 +15,8 @@ and Kunisch 2003).  They end at the minimum too, with fewer systems to solve, or
 Either works with the rows of S that belong to nonzero entries: with a of them, a step costs d a + a^3, not d^2.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg.lapack import dposv
 from scipy.sparse import csr_array
@@ -66,41 +68,35 @@ def lasso(
     ended = True
     for k in np.flatnonzero(((off > slack) & free).any(axis=0)):
         bend = None if ridge is None else ridge[:, k]
-        column = cross[:, k], found[:, k], free[:, k], prices[:, k], slack[:, k], bend
-        ended &= minimise(S, *column)
+        column = Column(cross[:, k], free[:, k], prices[:, k], slack[:, k], bend)
+        ended &= minimise(S, column, found[:, k])
     return found, ended
 
 
-def minimise(
-    S: FloatArray,
-    cross: FloatArray,
-    w: FloatArray,
-    free: BoolArray,
-    lam: FloatArray,
-    slack: FloatArray,
-    ridge: FloatArray | None = None,
-) -> bool:
-    """Bring one column to its minimum, in place; whether it came there.  cross: S times its target."""
-    column = S, cross, w, free, lam, slack, ridge
-    return _leaped(*column) or _to_minimum(*column)
+@dataclass(frozen=True)
+class Column:
+    """One regression: S times its target, what is free, its prices, rounding of its slopes, and ridges if any."""
+
+    cross: FloatArray
+    free: BoolArray
+    lam: FloatArray
+    slack: FloatArray
+    ridge: FloatArray | None = None
 
 
-def _leaped(
-    S: FloatArray,
-    cross: FloatArray,
-    w: FloatArray,
-    free: BoolArray,
-    lam: FloatArray,
-    slack: FloatArray,
-    ridge: FloatArray | None = None,
-) -> bool:
-    """Bring one column to its minimum by leaps, in place; leave it alone if they do not get there."""
+def minimise(S: FloatArray, column: Column, w: FloatArray) -> bool:
+    """Bring the coefficients w of one column to their minimum, in place; whether they came there."""
+    return _leaped(S, column, w) or _to_minimum(S, column, w)
+
+
+def _leaped(S: FloatArray, column: Column, w: FloatArray) -> bool:
+    """By leaps; leaves w alone if they do not get there."""
     active: IntArray = np.flatnonzero(w)
     signs = np.sign(w[active])
-    limit = np.where(free, lam + slack, np.inf)
+    limit = np.where(column.free, column.lam + column.slack, np.inf)
     for _ in range(_LEAPS):
-        goal = _with_signs(S, cross, active, signs, lam, ridge)
-        slope = goal @ S[active] - cross
+        goal = _with_signs(S, column, active, signs)
+        slope = goal @ S[active] - column.cross
         slope[active] = 0.0
         kept = goal * signs > 0.0
         newcomers = np.flatnonzero(np.abs(slope) > limit)
@@ -113,21 +109,13 @@ def _leaped(
     return False
 
 
-def _to_minimum(
-    S: FloatArray,
-    cross: FloatArray,
-    w: FloatArray,
-    free: BoolArray,
-    lam: FloatArray,
-    slack: FloatArray,
-    ridge: FloatArray | None = None,
-) -> bool:
-    """Bring one column to its minimum, in place."""
+def _to_minimum(S: FloatArray, column: Column, w: FloatArray) -> bool:
+    """By the search."""
     active: IntArray = np.flatnonzero(w)
     signs = np.sign(w[active])
     for _ in range(20 * len(w) + 20):
         start = w[active]
-        goal = _with_signs(S, cross, active, signs, lam, ridge)
+        goal = _with_signs(S, column, active, signs)
         crossing = goal * signs <= 0.0  # also a newcomer that rounding has brought: it starts at zero, and leaves
         if crossing.any():
             way = np.full(len(active), np.inf)
@@ -139,10 +127,10 @@ def _to_minimum(
             active, signs = active[kept], signs[kept]
             continue
         w[active] = goal
-        slope = goal @ S[active] - cross
-        excess = np.abs(slope) - lam - slack
+        slope = goal @ S[active] - column.cross
+        excess = np.abs(slope) - column.lam - column.slack
         excess[active] = -1.0
-        excess[~free] = -1.0
+        excess[~column.free] = -1.0
         newcomer = int(excess.argmax())
         if excess[newcomer] <= 0.0:
             return True
@@ -150,20 +138,13 @@ def _to_minimum(
     return False
 
 
-def _with_signs(
-    S: FloatArray,
-    cross: FloatArray,
-    active: IntArray,
-    signs: FloatArray,
-    lam: FloatArray,
-    ridge: FloatArray | None,
-) -> FloatArray:
+def _with_signs(S: FloatArray, column: Column, active: IntArray, signs: FloatArray) -> FloatArray:
     """The active entries at the minimum that they would have if their signs were given."""
     if len(active) == 0:
         return np.zeros(0)
     system = S[active[:, None], active]
     system.flat[:: len(active) + 1] *= 1.0 + _RIDGE
-    if ridge is not None:
-        system.flat[:: len(active) + 1] += ridge[active]
-    solution: FloatArray = dposv(system, cross[active] - lam[active] * signs)[1]
+    if column.ridge is not None:
+        system.flat[:: len(active) + 1] += column.ridge[active]
+    solution: FloatArray = dposv(system, column.cross[active] - column.lam[active] * signs)[1]
     return solution

@@ -26,7 +26,7 @@ _BLOCK = 512  # columns of coefficients that are worked on at once: more would o
 
 
 @dataclass(frozen=True)
-class Column:
+class Best:
     """The best of a variable after a reversal: which parents were free, which it took, and the penalised loss."""
 
     free: bytes
@@ -39,7 +39,7 @@ class Column:
 class Table:
     """What searches with one covariance and price have found so far."""
 
-    columns: dict[tuple[int, int, bool], Column] = field(default_factory=dict)
+    columns: dict[tuple[int, int, bool], Best] = field(default_factory=dict)
     first: dict[tuple[int, int], tuple[bytes, float]] = field(default_factory=dict)  # by edge: what was free, the loss
     ended: bool = True  # whether all regressions came to their end
 
@@ -143,7 +143,7 @@ def _try(S: FloatArray, W: FloatArray, reversals: Reversals, block: IntArray, pr
     columns = _regressed(S, W, variables, reversals.free[:, block], price, table)
     for k, column, score in zip(block, columns.T, scores(S, columns, variables, price), strict=True):
         parents = np.flatnonzero(column)
-        table.columns[reversals.keys[k]] = Column(reversals.marks[k], parents, column[parents], float(score))
+        table.columns[reversals.keys[k]] = Best(reversals.marks[k], parents, column[parents], float(score))
 
 
 def _regressed(
