@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ from dagora.federation.coordinator import RoundsOnDisk
 from dagora.federation.desk import Desk
 from dagora.federation.kits import ADMIN, SERVER, SITE, Kit
 from dagora.federation.plan import Plan
-from dagora.federation.probe import Refusal, free_port, why_not
+from dagora.federation.probe import Refusal, answers, free_port, why_not
 from dagora.federation.provision import Federation, provision
 from dagora.federation.schema import agreed, check_columns, names_from, schema_hash
 from dagora.federation.store import (
@@ -758,6 +759,17 @@ def test_a_port_in_use_is_not_free() -> None:
         port = int(door.getsockname()[1])
         assert not free_port("127.0.0.1", port)
     assert free_port("127.0.0.1", port)
+
+
+def test_a_server_that_listens_late_is_waited_for() -> None:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = int(door.getsockname()[1])
+        assert not answers("127.0.0.1", port, time.sleep, patience=0.05)  # bound, but nobody listens
+        late = threading.Timer(0.2, door.listen)
+        late.start()
+        assert answers("0.0.0.0", port, time.sleep)
+        late.join()
 
 
 # Policies.

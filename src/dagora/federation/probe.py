@@ -3,6 +3,7 @@
 import socket
 import ssl
 import time
+from collections.abc import Callable
 
 from dagora.federation.kits import Kit
 
@@ -77,6 +78,20 @@ def free_port(listen: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def answers(listen: str, port: int, wait: Callable[[float], object], patience: float = 30.0) -> bool:
+    """Whether somebody accepts connections there before long: gRPC does not say when it can, either."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # all of this machine's addresses: any will do
+    end = time.monotonic() + patience
+    while True:
+        try:
+            with socket.create_connection((host, port), _SECONDS):
+                return True
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            wait(0.02)
 
 
 def _words(error: ssl.SSLError) -> str:

@@ -20,7 +20,7 @@ from dagora.federation import results
 from dagora.federation.coordinator import coordinate, say_goodbye
 from dagora.federation.kits import SERVER, Kit
 from dagora.federation.plan import Plan
-from dagora.federation.probe import free_port
+from dagora.federation.probe import answers, free_port
 from dagora.federation.process import Refusals, alone_in, leave, say_in_lines, stop_signals
 from dagora.federation.store import write_whole
 from dagora.federation.texts import boxed, text_in
@@ -287,6 +287,9 @@ def serve(folder: Path) -> None:
     cells: list[Cell] = []
     server = Server(kit, lambda: cells[0])
     cells.append(Cell(kit, server.handle, server.foreign))
+    if not answers(kit.listen, kit.port, stop.wait):
+        cells[0].close()
+        raise DagoraError(f"cannot listen on {kit.listen}:{kit.port}: nobody answers there; is it this machine's?")
     _LOG.info("server of federation %s, listening on %s:%d", kit.federation, kit.listen, kit.port)
     server.go_on()
     there: set[str] = set()
