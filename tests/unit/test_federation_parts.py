@@ -766,6 +766,7 @@ def test_a_server_that_listens_late_is_waited_for() -> None:
         door.bind(("127.0.0.1", 0))
         port = int(door.getsockname()[1])
         assert not answers("127.0.0.1", port, time.sleep, patience=0.05)  # bound, but nobody listens
+        assert not answers("127.0.0.1", port, lambda _: True)  # and whoever waited was told to stop
         late = threading.Timer(0.2, door.listen)
         late.start()
         assert answers("0.0.0.0", port, time.sleep)

@@ -81,7 +81,10 @@ def free_port(listen: str, port: int) -> bool:
 
 
 def answers(listen: str, port: int, wait: Callable[[float], object], patience: float = 30.0) -> bool:
-    """Whether somebody accepts connections there before long: gRPC does not say when it can, either."""
+    """Whether somebody accepts connections there before long: gRPC does not say when it can, either.
+
+    wait: for so many seconds; if it says that it is over, so is this.
+    """
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # all of this machine's addresses: any will do
     end = time.monotonic() + patience
     while True:
@@ -89,9 +92,8 @@ def answers(listen: str, port: int, wait: Callable[[float], object], patience: f
             with socket.create_connection((host, port), _SECONDS):
                 return True
         except OSError:
-            if time.monotonic() > end:
+            if time.monotonic() > end or wait(0.02):
                 return False
-            wait(0.02)
 
 
 def _words(error: ssl.SSLError) -> str:

@@ -287,7 +287,7 @@ def serve(folder: Path) -> None:
     cells: list[Cell] = []
     server = Server(kit, lambda: cells[0])
     cells.append(Cell(kit, server.handle, server.foreign))
-    if not answers(kit.listen, kit.port, stop.wait):
+    if not answers(kit.listen, kit.port, stop.wait) and not stop.is_set():
         cells[0].close()
         raise DagoraError(f"cannot listen on {kit.listen}:{kit.port}: nobody answers there; is it this machine's?")
     _LOG.info("server of federation %s, listening on %s:%d", kit.federation, kit.listen, kit.port)
