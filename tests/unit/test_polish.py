@@ -20,8 +20,8 @@ from dagora.graphs import is_dag
 from dagora.models.linear import LinearModel, read_weights
 from dagora.solvers.bounded import Price
 from dagora.solvers.lasso import lasso
-from dagora.solvers.polish import Limits, _best_reversal, _loss, polish
-from dagora.solvers.trials import Table
+from dagora.solvers.polish import Limits, _reversed, polish
+from dagora.solvers.trials import Fit, Table
 from dagora.transport.in_process import InProcess
 from tests.helpers import best_dag, covariance, penalised_loss, random_covariance, regression
 
@@ -140,11 +140,11 @@ def test_every_reversal_lowers_the_loss_also_at_bounded_prices(
 ) -> None:
     losses: list[float] = []
 
-    def watched(S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, table: Table) -> Any:
-        losses.append(_loss(S, W, limits.price))
-        return _best_reversal(S, W, allowed, limits, table)
+    def watched(S: FloatArray, fit: Fit, allowed: BoolArray, limits: Limits, table: Table) -> Any:
+        losses.append(fit.loss)
+        return _reversed(S, fit, allowed, limits, table)
 
-    monkeypatch.setattr("dagora.solvers.polish._best_reversal", watched)
+    monkeypatch.setattr("dagora.solvers.polish._reversed", watched)
     reversals = 0
     for seed in range(2 * SEEDS):
         S = in_other_units(12, seed, standardised)

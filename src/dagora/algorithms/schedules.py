@@ -15,11 +15,12 @@ from dagora.graphs import order_of
 from dagora.knowledge import Constraints
 from dagora.learners.base import Learned
 from dagora.solvers.global_step import block_step, ordered_step, paper_step, path_step
-from dagora.solvers.path import STAGES, path_ended, path_penalty
+from dagora.solvers.path import MOST_STAGES, STAGES, path_ended, path_penalty
 from dagora.solvers.proximal import l1, soft_threshold
 from dagora.solvers.selection import first_lam
 
 _SINGULAR = 0.1  # of the sites' distance from W: an eigenvalue of the covariance below this is not told from nothing
+_ENOUGH_STAGES = 6  # where the last word is a learner's: the order that is left is only one to agree in
 _CANCELS = 1e9  # rho with which W - Z, the gradient over rho, is not much more than rounding
 
 
@@ -209,7 +210,8 @@ class PathSchedule:
             return self._end(plan, B, gradient, metric)
         plan = replace(plan, stage=plan.stage + 1, rounds=0, lowest=np.inf, trusted=0)
         required = None if self.known is None else self.known.required
-        if not path_ended(plan.stage, W[:d], metric[:d], required):
+        most = MOST_STAGES if self.learn is None else _ENOUGH_STAGES
+        if not path_ended(plan.stage, W[:d], metric[:d], required, most):
             return plan
         return replace(plan, allowed=order_of(W[:d], required))
 

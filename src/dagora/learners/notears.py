@@ -32,7 +32,7 @@ from dagora.knowledge import Constraints
 from dagora.learners.base import Learned, LearnerOptions, in_units
 from dagora.models.dynamic import by_part
 from dagora.solvers.bounded import Price
-from dagora.solvers.path import path_ended, path_penalty
+from dagora.solvers.path import MOST_STAGES, STAGES, path_ended, path_penalty
 from dagora.solvers.path_stage import descend
 from dagora.solvers.polish import polish
 from dagora.solvers.proximal import l1
@@ -51,7 +51,8 @@ class Solution:
 
 
 _ON_THE_WAY = 1e-3  # tolerance of the path's stages, which need only show the way: the last word is the polish's
-_FEW_STEPS, _MANY_STEPS = 4, 8  # a stage: a search that starts from the better of two orders needs less of the path
+# Stages at most, and steps of each: a search that starts from the better of two orders needs less of the path.
+_ALL_OF_THE_PATH, _LESS_OF_THE_PATH = (MOST_STAGES, 8), (STAGES, 4)
 _NOTHING = 1e-28  # a variance below this share of the largest is rounding
 
 
@@ -261,8 +262,8 @@ def notears_path(
         rest = notears_path(part, prices, len(columns), search=search, least=least, bounds=own, device=device)
         W[np.ix_(rows, columns)] = rest.weights
         return Solution(W, rest.warnings)
-    stage, steps = 0, _MANY_STEPS if least is None else _FEW_STEPS
-    while d > 1 and not path_ended(stage, W[:d], variances, bounds.edges):
+    stage, (most, steps) = 0, _ALL_OF_THE_PATH if least is None else _LESS_OF_THE_PATH
+    while d > 1 and not path_ended(stage, W[:d], variances, bounds.edges, most):
         mu = path_penalty(stage, variances)
         W = descend(S, W, bounds.prices(lam), mu, _ON_THE_WAY, bounds.free, device, steps)
         stage += 1

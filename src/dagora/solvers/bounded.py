@@ -88,14 +88,6 @@ def continued(
     return found, ended
 
 
-def still_minimal(S: FloatArray, targets: FloatArray, W: FloatArray, free: BoolArray, price: Price) -> BoolArray:
-    """Of columns that were minima when other entries were free, those that still are."""
-    cross = product(S, targets)
-    enters = (W == 0.0) & free & (np.abs(product(S, W) - cross) > price.lam + slopes_slack(S, targets, cross))
-    kept: BoolArray = ~(enters | ((W != 0.0) & ~free)).any(axis=0)
-    return kept
-
-
 def _descended(
     S: FloatArray, cross: FloatArray, w: FloatArray, free: BoolArray, price: Price, slack: FloatArray
 ) -> bool:

@@ -9,8 +9,10 @@ linear system.  Go towards it; whoever reaches zero on the way leaves; at the mi
 enters.  Each step lowers the loss, so no set of signs comes twice and the search ends at the minimum.  Columns that
 start at their minimum cost next to nothing.
 
-Before that, a few leaps: all that should leave or enter do so at once (a semismooth Newton method; Hintermueller, Ito
-and Kunisch 2003).  They end at the minimum too, with fewer systems to solve, or nowhere: then the search starts.
+Before that, a few leaps: all that should leave do so at once, and many that should enter (a semismooth Newton method;
+Hintermueller, Ito and Kunisch 2003).  They end at the minimum too, with fewer systems to solve, or nowhere: then the
+search starts.  From far off nearly all coefficients would like to enter, and few stay in the end; letting in only those
+with the steepest slopes keeps the systems about as small as the answer.
 
 Either works with the rows of S that belong to nonzero entries: with a of them, a step costs d a + a^3, not d^2.
 """
@@ -24,7 +26,8 @@ from scipy.sparse import csr_array
 from dagora.arrays import BoolArray, FloatArray, IntArray
 
 _RIDGE = 1e-12  # of a variance: makes the system solvable where columns are collinear
-_LEAPS = 12
+_LEAPS = 30
+_FEWEST = 8  # that may enter in a leap; or half as many as there are, if that is more
 _SLACK = 1e-9  # of a slope, in units of its two deviations: rounding
 
 
@@ -38,7 +41,13 @@ def product(S: FloatArray, W: FloatArray) -> FloatArray:
 
 def slopes_slack(S: FloatArray, targets: FloatArray, cross: FloatArray) -> FloatArray:
     """How far rounding may take the slopes of targets' regressions; cross: S targets."""
-    slack: FloatArray = _SLACK * np.sqrt(np.outer(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0)))
+    return slack_of(np.diag(S), np.maximum((targets * cross).sum(axis=0), 0.0))
+
+
+def slack_of(variances: FloatArray, of_targets: FloatArray) -> FloatArray:
+    """The same from variances, a column for each target."""
+    deviations, units = np.sqrt(variances), _SLACK * np.sqrt(of_targets)
+    slack: FloatArray = deviations[:, None] * units
     return slack
 
 
@@ -99,11 +108,14 @@ def _leaped(S: FloatArray, column: Column, w: FloatArray) -> bool:
         slope = goal @ S[active] - column.cross
         slope[active] = 0.0
         kept = goal * signs > 0.0
-        newcomers = np.flatnonzero(np.abs(slope) > limit)
+        excess = np.abs(slope) - limit
+        newcomers = np.flatnonzero(excess > 0.0)
         if kept.all() and len(newcomers) == 0:
             w[:] = 0.0
             w[active] = goal
             return True
+        if len(newcomers) > (most := max(_FEWEST, len(active) // 2)):
+            newcomers = newcomers[np.argpartition(-excess[newcomers], most)[:most]]
         active = np.concatenate([active[kept], newcomers])
         signs = np.concatenate([signs[kept], -np.sign(slope[newcomers])])
     return False

@@ -16,14 +16,15 @@ required parent after its child is not tried.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers.bounded import Price, continued, regress, still_minimal
-from dagora.solvers.lasso import product
-from dagora.solvers.trials import Reversals, Table, gains, scores
+from dagora.solvers import sets
+from dagora.solvers.bounded import Price, continued, regress
+from dagora.solvers.trials import Fit, Reversals, Table, gains, measured, targets
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
 _GAIN = 1e-4  # relative to the loss of a variable: smaller gains are rounding, or not worth a reversal
@@ -49,11 +50,21 @@ class Limits:
     permitted: BoolArray
     required: BoolArray  # d x d
 
-    def free(self, parents: BoolArray, variables: IntArray | slice) -> BoolArray:
-        """Of these parents of variables, a column each, those that are permitted; all inputs are parents."""
-        inputs = np.ones((len(self.permitted) - len(parents), parents.shape[1]), dtype=bool)
-        free: BoolArray = np.concatenate([parents, inputs]) & self.permitted[:, variables]
+    def free(self, allowed: BoolArray) -> BoolArray:
+        """Entries that an order allows, and those of inputs, as far as they are permitted."""
+        inputs = np.ones((len(self.permitted) - len(allowed), allowed.shape[1]), dtype=bool)
+        free: BoolArray = np.concatenate([allowed, inputs]) & self.permitted
         return free
+
+    @cached_property
+    def permitted_parents(self) -> list[int]:
+        """Of each variable, as a set (sets.py)."""
+        return sets.as_sets(self.permitted)
+
+    @cached_property
+    def required_parents(self) -> list[int]:
+        """The same for those that are required."""
+        return sets.as_sets(self.required)
 
 
 def polish(
@@ -83,41 +94,52 @@ def polish(
         np.ones(W.shape, dtype=bool) if permitted is None else permitted,
         np.zeros((d, d), dtype=bool) if required is None else required,
     )
-    targets = np.eye(len(S))[:, :d]
-    W, converged = regress(S, targets, W, limits.free(allowed, slice(None)), limits.price)
+    all_targets = np.eye(*W.shape)
+    W, converged = regress(S, all_targets, W, limits.free(allowed), limits.price)
+    search = search and d > 1
+    if not search and other is None:
+        return Polished(W, allowed, 0, converged)
+    fit = Fit.of(S, W, limits.price)
     if other is not None:
-        V, ended = regress(S, targets, W, limits.free(other, slice(None)), limits.price)
-        if _loss(S, V, limits.price) < _loss(S, W, limits.price) - _GAIN * float(np.diag(S).min()):
-            W, allowed, converged = V, other, ended
+        V, ended = regress(S, all_targets, W, limits.free(other), limits.price)
+        there = Fit.of(S, V, limits.price)
+        if there.loss < fit.loss - _GAIN * float(np.diag(S).min()):
+            fit, allowed, converged = there, other, ended
     table = Table()
     reversals = 0
-    while search and d > 1 and reversals < 4 * d:
-        found = _best_reversal(S, W, allowed, limits, table)
-        if found is not None:
-            (allowed, W), reversals = found, reversals + 1
+    while search and reversals < 4 * d:
+        after = _reversed(S, fit, allowed, limits, table)
+        if after is not None:
+            allowed, reversals = after, reversals + 1
         elif settle:
-            allowed, settle = _settled(S, W, limits.required), False
+            allowed, settle = _settled(S, fit.W, limits.required), False
         else:
             break
-        W, ended = _refitted(S, W, limits.free(allowed, slice(None)), limits.price)
-        converged = converged and ended
-    return Polished(W, allowed, reversals, converged and table.ended and reversals < 4 * d)
+        converged &= _refitted(S, fit, limits.free(allowed), limits.price)
+    return Polished(fit.W, allowed, reversals, converged and table.ended and reversals < 4 * d)
 
 
-def _refitted(S: FloatArray, W: FloatArray, free: BoolArray, price: Price) -> tuple[FloatArray, bool]:
-    """W with the columns that are no longer minimal fitted anew, or further where they are better than that."""
-    targets = np.eye(*W.shape)
-    moved = np.flatnonzero(~still_minimal(S, targets, W, free, price))
-    old, own = W[:, moved], (free[:, moved], price.of(moved))
-    new, ended = regress(S, targets[:, moved], old, *own)
-    kept = (old == 0.0) | own[0]
-    better = kept.all(axis=0) & (scores(S, old, moved, price) < scores(S, new, moved, price))
-    some, further = moved[better], True
-    if len(some):
-        new[:, better], further = continued(S, targets[:, some], W[:, some], free[:, some], price.of(some))
-    W = W.copy()
-    W[:, moved] = new
-    return W, ended and further
+def _refitted(S: FloatArray, fit: Fit, free: BoolArray, price: Price) -> bool:
+    """Fit the columns anew that are no longer minimal, or further where they are better than that.
+
+    Whether all came to their end.
+    """
+    kept = [column.holds(parents) for column, parents in zip(fit.columns, sets.as_sets(free), strict=True)]
+    moved = np.flatnonzero(~np.array(kept))
+    if len(moved) == 0:
+        return True
+    old, own, prices = fit.W[:, moved], free[:, moved], price.of(moved)
+    new, ended = regress(S, targets(S, moved), old, own, prices)
+    possible = ((old == 0.0) | own).all(axis=0)
+    before = np.array([fit.columns[variable].loss for variable in moved])
+    after = np.array([column.loss for column in measured(S, new, moved, price)[1]])
+    better = np.flatnonzero(possible & (before < after))
+    further = True
+    if len(better):
+        some = moved[better]
+        new[:, better], further = continued(S, targets(S, some), old[:, better], own[:, better], price.of(some))
+    fit.replace(S, new, moved, price)
+    return ended and further
 
 
 def _by_entry(lam: FloatArray, shape: tuple[int, ...]) -> FloatArray:
@@ -125,39 +147,40 @@ def _by_entry(lam: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     return np.broadcast_to(lam if lam.ndim == 2 else lam.reshape(-1, 1), shape)
 
 
-def _best_reversal(
-    S: FloatArray, W: FloatArray, allowed: BoolArray, limits: Limits, table: Table
-) -> tuple[BoolArray, FloatArray] | None:
-    """The order after the reversal that lowers the score most, with W's two columns for it; or None."""
-    d, required = len(allowed), limits.required
-    descends = _descendants((W[:d] != 0) | required, allowed)
-    sources, targets = _candidates(S, W, limits)
-    # Two columns a candidate: the child j without i, and i with j.
-    spared = ~(descends[sources] | descends[targets]).T  # descends from neither; a vertex descends from itself
-    gains_parent = spared.copy()
-    gains_parent[targets, np.arange(len(sources))] = True
-    keeps = ~((required[:, targets] & ~spared) | (required[:, sources] & ~gains_parent)).any(axis=0)
-    sources, targets, spared, gains_parent = sources[keeps], targets[keeps], spared[:, keeps], gains_parent[:, keeps]
-    if len(sources) == 0:
+def _reversed(S: FloatArray, fit: Fit, allowed: BoolArray, limits: Limits, table: Table) -> BoolArray | None:
+    """The order after the reversal that lowers the loss most, the fit with its two columns; or None, and no change."""
+    d, p = len(allowed), len(S)
+    descends = _descendants(fit, limits, allowed)
+    everything, edges, spared = (1 << p) - 1, [], []
+    targets_free, sources_free = [], []
+    for i, j in _candidates(S, fit, limits):
+        neither = everything & ~(descends[i] | descends[j])  # a vertex descends from itself
+        with_child = neither | 1 << j
+        if limits.required_parents[j] & ~neither or limits.required_parents[i] & ~with_child:
+            continue
+        edges.append((i, j))
+        spared.append(neither)
+        targets_free.append(neither & limits.permitted_parents[j])
+        sources_free.append(with_child & limits.permitted_parents[i])
+    if not edges:
         return None
-    free = limits.free(np.hstack([spared, gains_parent]), np.concatenate([targets, sources]))
-    reversals = Reversals(sources, targets, free)
-    gain = gains(S, W, reversals, limits.price, table)
+    gain = gains(S, fit, Reversals(edges, targets_free, sources_free), limits.price, table)
     best = int(np.argmax(gain))
-    i, j = reversals.edges[best]
+    i, j = edges[best]
     if gain[best] <= _GAIN * float(np.diag(S)[[i, j]].min()):
         return None
-    W = W.copy()
-    for variable, key in ((j, (i, j, False)), (i, (i, j, True))):  # a bounded price may have other minima, worse ones
-        W[:, variable] = 0.0
-        W[table.columns[key].parents, variable] = table.columns[key].weights
-    return _reordered(allowed, i, j, spared[:, best]), W
+    columns = np.zeros((p, 2))
+    for place, key in enumerate(((i, j, False), (i, j, True))):  # a bounded price may have other minima, worse ones
+        columns[table.columns[key].parents, place] = table.columns[key].weights
+    fit.replace(S, columns, np.array([j, i]), limits.price)
+    return _reordered(allowed, i, j, sets.as_columns([spared[best]], p)[:d, 0])
 
 
 def _settled(S: FloatArray, W: FloatArray, required: BoolArray) -> BoolArray:
     """Entries of an order that follows the edges worth a try, and where these leave it open, the variances."""
     variances = np.log(np.diag(S)[: len(required)]).round(6)  # those of standardised columns are alike up to rounding
-    parents = (_effects(S, W) > _EFFECT) | required
+    parents = required.copy()
+    parents[_strong(S, W)] = True
     waiting, place = parents.sum(axis=0), np.empty(len(parents))
     ready = [(float(variances[v]), int(v)) for v in np.flatnonzero(waiting == 0)]
     heapify(ready)
@@ -171,42 +194,47 @@ def _settled(S: FloatArray, W: FloatArray, required: BoolArray) -> BoolArray:
     return before
 
 
-def _effects(S: FloatArray, W: FloatArray) -> FloatArray:
-    """Sizes of the weights on standardised variables."""
-    d = W.shape[1]
-    variances = np.diag(S)[:d]
-    sizes: FloatArray = np.abs(W[:d]) * np.sqrt(variances[:, None] / variances)
-    return sizes
+def _strong(S: FloatArray, W: FloatArray) -> tuple[IntArray, IntArray]:
+    """Edges whose effects on standardised variables count: sources and targets."""
+    within = W[: W.shape[1]]
+    i, j = within.nonzero()
+    variances = np.diag(S)
+    strong = np.abs(within[i, j]) * np.sqrt(variances[i] / variances[j]) > _EFFECT
+    return i[strong], j[strong]
 
 
-def _descendants(edges: BoolArray, allowed: BoolArray) -> BoolArray:
-    """[i, j]: a way leads from i to j, or i = j; the edges follow an order, so those of the last come first."""
-    reached = np.eye(len(edges), dtype=bool)
-    for vertex in np.argsort(-allowed.sum(axis=0)):
-        reached[vertex] |= reached[edges[vertex]].any(axis=0)
+def _descendants(fit: Fit, limits: Limits, allowed: BoolArray) -> list[int]:
+    """Of each vertex itself and where ways lead from it; the edges follow an order, so those of the last come first."""
+    d = len(allowed)
+    reached = [1 << vertex for vertex in range(d)]
+    for vertex in np.argsort(-allowed.sum(axis=0)).tolist():
+        edges = fit.W[:d, vertex] != 0.0
+        for parent in np.flatnonzero(edges | limits.required[:, vertex]).tolist():
+            reached[parent] |= reached[vertex]
     return reached
 
 
-def _candidates(S: FloatArray, W: FloatArray, limits: Limits) -> tuple[IntArray, IntArray]:
+def _candidates(S: FloatArray, fit: Fit, limits: Limits) -> list[tuple[int, int]]:
     """Pairs (i, j) to be ordered j before i: edges i -> j, and entries j -> i that the loss wants but the order bars.
 
     Of the edges those whose effect on standardised variables counts, of the barred entries the d most wanted; in either
     case only where j -> i is permitted.
     """
-    d = W.shape[1]
-    variances, within = np.diag(S)[:d], W[:d]
-    slope = np.maximum(np.abs(product(S, W)[:d] - S[:d, :d]) - limits.price.lam[:d], 0.0)
-    np.fill_diagonal(slope, 0.0)
-    slope[~limits.permitted[:d]] = 0.0
-    want = (slope**2 / variances[:, None]).T * ((within == 0) & (within.T == 0))  # twice the gain of that entry alone
-    wanted = want > max(float(np.partition(want, -d - 1, axis=None)[-d - 1]), 0.0)
-    i, j = np.nonzero(((_effects(S, W) > _EFFECT) & limits.permitted[:d].T) | wanted)
-    return i, j
-
-
-def _loss(S: FloatArray, W: FloatArray, price: Price) -> float:
-    """The penalised loss of all variables."""
-    return float(scores(S, W, np.arange(W.shape[1]), price).sum())
+    d = fit.W.shape[1]
+    variances, within = np.diag(S), fit.W[:d]
+    strong_i, strong_j = _strong(S, fit.W)
+    steep = np.abs(fit.slope[:d])
+    steep -= limits.price.lam[:d]
+    j, i = (steep > 0.0).nonzero()
+    barred = (i != j) & (within[i, j] == 0.0) & (within[j, i] == 0.0) & limits.permitted[j, i]
+    i, j = i[barred], j[barred]
+    want = steep[j, i] ** 2 / variances[j]  # twice the gain of that entry alone
+    if len(want) > d:
+        most = want > np.partition(want, len(want) - d - 1)[len(want) - d - 1]
+        i, j = i[most], j[most]
+    keep = limits.permitted[strong_j, strong_i]
+    both = np.concatenate([strong_i[keep], i]), np.concatenate([strong_j[keep], j])
+    return sorted(zip(*map(np.ndarray.tolist, both), strict=True))
 
 
 def _reordered(allowed: BoolArray, i: int, j: int, first: BoolArray) -> BoolArray:
