@@ -4,6 +4,7 @@ Solvers keep to what arrays of both have in common (operators, `.T`, `.sum()`, `
 two names is here.  Annotations say FloatArray for either.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,9 +107,23 @@ def inverted(A: FloatArray) -> tuple[FloatArray, float] | None:
     return torch.linalg.lu_solve(factor, pivots, identity_like(A)), size
 
 
-def clear_diagonal(B: FloatArray) -> None:
-    """Zeros on the diagonal of the first rows, in place."""
+def diagonal(B: FloatArray) -> FloatArray:
+    """The diagonal of B's first rows, or of each matrix that B has; a view: what is written there is written to B."""
+    square = B[..., : B.shape[-1], :]
     if isinstance(B, np.ndarray):
-        np.fill_diagonal(B[: B.shape[1]], 0.0)
-    else:
-        B[: B.shape[1]].fill_diagonal_(0.0)
+        view: FloatArray = np.einsum("...ii->...i", square)
+        return view
+    import torch
+
+    found: FloatArray = torch.diagonal(square, dim1=-2, dim2=-1)
+    return found
+
+
+def stack(arrays: Sequence[FloatArray]) -> FloatArray:
+    """With a new axis first."""
+    if isinstance(arrays[0], np.ndarray):
+        return np.stack(arrays)
+    import torch
+
+    found: FloatArray = torch.stack(list(arrays))
+    return found

@@ -115,7 +115,7 @@ def test_without_self_loops_each_column_regresses_on_the_others(rho: float) -> N
 def test_a_thin_site_is_factored_thinly() -> None:
     at = Setting(THIN)
     problem = LinearModel().prepare(at.moments, at.rows, at.mean, at.weight, at.metric[:D])
-    assert problem.left.shape == (D, THIN)  # rank: one a row, for the mean is not the site's own
+    assert problem.factor.shape == (THIN, D)  # rank: one a row, for the mean is not the site's own
 
 
 @pytest.mark.parametrize("rho", [0.2, 5.0])
@@ -140,7 +140,36 @@ def test_steps_after_the_first_with_a_rho_are_no_other_steps(model: LinearModel,
         wanted, _ = model.prox(model.prepare(at.moments, at.rows, None, at.weight, at.metric[:p]), centre, rho)
         B, problem = model.prox(problem, centre, rho)
         np.testing.assert_allclose(B, wanted, atol=1e-12 * np.abs(wanted).max())
-    assert (problem.pull is not None) == (n == FULL)  # thin factors are the quicker ones
+    assert problem.gained is not None
+    assert (problem.gained.shape == (p, p)) == (n == FULL)  # thin factors are the quicker ones
     again, problem = model.prox(problem, at.centre[:p], 2.0 * rho)
     np.testing.assert_allclose(again, at.step(model, 2.0 * rho), atol=1e-12)
-    assert problem.pull is None
+    assert problem.rho == 2.0 * rho
+
+
+@SITES
+@PENALTIES
+@pytest.mark.parametrize("model", [LinearModel(), LinearModel(False), LinearModel(intercept=True)], ids=str)
+def test_steps_taken_together_are_those_taken_alone_bit_for_bit(model: LinearModel, n: int, rho: float) -> None:
+    settings, p = [Setting(n, seed) for seed in range(4)], model.shape(D)[0]
+    metric = settings[0].metric[:p]
+    problems = [model.prepare(at.moments, at.rows, None, at.weight, metric) for at in settings]
+    ((places, together),) = model.together(problems)
+    assert places == [0, 1, 2, 3]
+    apart = model.apart(together, [2, 0])
+    for scale in (1.0, 2.0):
+        centres = scale * np.stack([at.centre[:p] for at in settings])
+        found, together = model.prox(together, centres, rho)
+        some, apart = model.prox(apart, centres[[2, 0]], rho)
+        for k, own in enumerate(problems):
+            ((_, alone),) = model.together([own])
+            np.testing.assert_array_equal(found[[k]], model.prox(alone, centres[[k]], rho)[0])
+        np.testing.assert_array_equal(some, found[[2, 0]])
+
+
+def test_only_what_has_one_shape_and_fits_a_cache_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LinearModel()
+    problems = [model.prepare(Setting(n).moments, 100.0, None, 0.3, np.ones(D)) for n in (40, 3, 40, 3, 40)]
+    assert [places for places, _ in model.together(problems)] == [[0, 2, 4], [1, 3]]
+    monkeypatch.setattr("dagora.models.linear._ENTRIES", 2 * D * D)
+    assert [places for places, _ in model.together(problems)] == [[0, 2], [1, 3], [4]]

@@ -13,6 +13,7 @@ from dagora.algorithms.network_schedule import NetworkPlan, NetworkSchedule, Pap
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.federated.protocol import Estimate
+from dagora.models.base import Alone
 from dagora.models.network import Architecture
 from tests.refits import ALIKE, LAM, RIDGE, ROWS, SITES, D, N, added, sample, unread
 
@@ -31,7 +32,7 @@ class Parabolas:
     metric: FloatArray
 
 
-class QuadraticModel:
+class QuadraticModel(Alone[Parabolas]):
     """A model with an exact step, a and t some functions of the data."""
 
     def prepare(

@@ -14,7 +14,7 @@ from dagora.data.moments import Moments
 from dagora.data.sample import Sample
 from dagora.errors import NumericalError
 from dagora.models import gauss_newton, network
-from dagora.models.mlp import Fit, MlpModel, PaperMlpModel
+from dagora.models.mlp import Fit, MlpModel, PaperMlpModel, joined
 from dagora.models.network import Architecture
 from tests.networks import generic_minimum, jacobian_of, outputs_of
 
@@ -101,7 +101,8 @@ def test_a_step_solves_the_gauss_newton_equations(hidden: tuple[int, ...], n: in
 def test_few_rows_and_the_same_rows_many_times_give_the_same_step(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     at, model = Setting((3,), FEW), Setting((3,), FEW).model(steps)
     thin = at.problem(model)
-    thick = replace(thin, rows=thin.rows.repeat(50, 1), scale=50.0 * thin.scale)
+    rows, targets = thin.rows.repeat(50, 1), thin.targets.repeat(1, 50)
+    thick = replace(thin, rows=rows, targets=targets, scale=50.0 * thin.scale)
     used: list[str] = []
 
     def recorded(name: str, own: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -264,3 +265,25 @@ def test_normal_equations_of_two_sites_add_up_to_those_of_their_rows_together(hi
     assert sorted(together) == ["gradient", "products", "squares"]
     for name, total in together.items():
         np.testing.assert_allclose(one[name] + other[name], total, atol=1e-10)
+
+
+@HIDDEN
+def test_networks_of_several_sites_take_the_steps_that_each_would_take(hidden: tuple[int, ...]) -> None:
+    settings = [Setting(hidden, FEW, seed) for seed in range(3)]
+    model = settings[0].model()
+    problems = [at.problem(model) for at in settings]
+    assert [places for places, _ in model.together(problems)] == [[0], [1], [2]]  # on the CPU
+    together, centres = joined(problems), np.stack([at.centre for at in settings])
+    for scale in (1.0, 0.5):
+        found, together = model.prox(together, scale * centres, 0.7)
+        for k, own in enumerate(problems):
+            theta, problems[k] = model.prox(own, scale * centres[k], 0.7)
+            np.testing.assert_allclose(found[k], theta, atol=1e-9)
+    np.testing.assert_allclose(model.curvature(together), np.concatenate([*map(model.curvature, problems)]), atol=1e-9)
+    for places in ([1], [2, 0]):
+        apart, _ = model.prox(model.apart(together, places), centres[places], 0.7)
+        for theta, place in zip(apart, places, strict=True):
+            np.testing.assert_allclose(theta, model.prox(problems[place], centres[place], 0.7)[0], atol=1e-9)
+    metric = np.full(settings[0].start.shape, 2.0)
+    other, _ = model.prox(model.measured(together, metric), centres, 0.7)
+    np.testing.assert_allclose(other[1], model.prox(model.measured(problems[1], metric), centres[1], 0.7)[0], atol=1e-9)

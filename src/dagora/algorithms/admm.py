@@ -30,14 +30,15 @@ positions that it remembers.  By linearity the server can apply them to the tota
 no extra exchange.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dagora.algorithms.covariance import folded, unfolded
-from dagora.arrays import FloatArray
+from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, Value, array, number
@@ -101,17 +102,65 @@ class Consensus:
 
 
 @dataclass(frozen=True)
-class SiteState(Generic[Problem]):
-    """Never leaves the site.  Newest last: `positions`, the last summands w_k (B_k + u_k); `residuals`, the
-    last sqrt(w_k D) (B_k - W), so that their plain inner products are those of the metric.
+class Bench(Generic[Problem]):
+    """Where sites take their steps: one site, or several of a process whose problems were put together.
+
+    Arrays have an axis of sites first, matrices being rows of numbers.  `positions`, the last summands w_k (B_k + u_k),
+    and `residuals`, the last sqrt(w_k D) (B_k - W) (so that their plain inner products are those of the metric), are
+    rings: a step writes where no state before it reads, so that it may be taken again.  `u` and `centre` are room to
+    work in.  So a round makes no new arrays of W's size but those of the model's step.
     """
 
-    data: Moments
-    weight: float
+    problem: Problem
+    weight: FloatArray  # w_k, (sites,)
     metric: FloatArray  # a number for each row of theta, or for each of its entries
-    problem: Problem | None
-    positions: tuple[FloatArray, ...]
-    residuals: tuple[FloatArray, ...]
+    shape: tuple[int, ...]  # of theta
+    positions: FloatArray  # (sites, ring, entries)
+    residuals: FloatArray
+    u: FloatArray  # (sites, entries)
+    centre: FloatArray
+    newest: int = 0
+    remembered: int = 0
+
+    @classmethod
+    def of(cls, problem: Problem, weight: FloatArray, metric: FloatArray) -> "Bench[Problem]":
+        """Before theta is known."""
+        none = np.zeros((len(weight), 0))
+        return cls(problem, weight, metric, (), none, none, none, none)
+
+    def roomy(self, shape: tuple[int, ...], memory: int) -> "Bench[Problem]":
+        """With room for theta of this shape, to remember so many of."""
+        sites, entries = len(self.weight), prod(shape)
+        rings, room = (np.zeros((2, sites, *more)) for more in ((memory + 1, entries), (entries,)))
+        return Bench(self.problem, self.weight, self.metric, shape, *rings, *room)
+
+    def last(self, count: int) -> tuple[slice, IntArray]:
+        """A part of the rings that holds the last few, and where they are in it, newest last."""
+        places = np.arange(self.newest - count + 1, self.newest + 1)
+        if places[0] >= 0:
+            return slice(int(places[0]), self.newest + 1), places - places[0]
+        return slice(0, self.positions.shape[1]), places % self.positions.shape[1]
+
+    def some(self, places: Sequence[int], problem: Problem) -> "Bench[Problem]":
+        """Of some of its sites, apart from the others."""
+        return replace(
+            self,
+            problem=problem,
+            weight=self.weight[places],
+            positions=self.positions[places],
+            residuals=self.residuals[places],
+            u=self.u[places],
+            centre=self.centre[places],
+        )
+
+
+@dataclass(frozen=True)
+class SiteState(Generic[Problem]):
+    """Never leaves the site: its moments, and its place at a bench once it knows its problem."""
+
+    data: Moments
+    bench: Bench[Problem] | None = None
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,18 +173,51 @@ class AdmmSite(Generic[Problem]):
 
     def init(self, data: Moments) -> SiteState[Problem]:
         """Keep the moments; the rest waits for what the sites have in common."""
-        return SiteState(data, 0.0, np.zeros(0), None, (), ())
+        return SiteState(data)
 
     def local_update(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
         """Answer the phase that the message is in."""
+        return self.local_updates([state], message)[0]
+
+    def local_updates(
+        self, states: Sequence[SiteState[Problem]], message: Message
+    ) -> list[tuple[SiteState[Problem], Summand]]:
+        """The same for several sites of one process."""
         match message.get("phase"):
             case "count":
-                return state, self._count(state.data)
+                return [(state, self._count(state.data)) for state in states]
             case "spread":
-                return state, self._spread(state.data.about(array(message, "mean")))
+                mean = array(message, "mean")
+                return [(state, self._spread(state.data.about(mean))) for state in states]
             case "consensus":
-                return self._round(state if state.problem is not None else self._prepare(state, message), message)
+                return self.at_benches(states, message, self._round)
         raise MessageError("message refused: it names no phase of this algorithm")
+
+    def at_benches(
+        self,
+        states: Sequence[SiteState[Problem]],
+        message: Message,
+        step: Callable[[Bench[Problem], Message], tuple[Bench[Problem], list[Summand]]],
+    ) -> list[tuple[SiteState[Problem], Summand]]:
+        """Take a step at every bench; whoever has no place yet is given one."""
+        if any(state.bench is None for state in states):
+            states = self._seated(states, message)
+        benches: dict[int, list[int]] = {}
+        for k, state in enumerate(states):
+            benches.setdefault(id(state.bench), []).append(k)
+        found: dict[int, tuple[SiteState[Problem], Summand]] = {}
+        for own in benches.values():
+            bench, places = states[own[0]].bench, [states[k].place for k in own]
+            assert bench is not None
+            if len(places) < len(bench.weight):  # the others have their turn another time
+                bench = bench.some(places, self.model.apart(bench.problem, places))
+                places = list(range(len(places)))
+            after, summands = step(bench, message)
+            found |= {
+                k: (replace(states[k], bench=after, place=place), summands[place])
+                for k, place in zip(own, places, strict=True)
+            }
+        return [found[k] for k in range(len(states))]
 
     def _count(self, data: Moments) -> Summand:
         counts = {"rows": np.array(float(data.n)), "sites": np.array(1.0)}
@@ -145,49 +227,70 @@ class AdmmSite(Generic[Problem]):
         squares, inputs = {"squares": np.diag(scatter).copy()}, self.consensus.inputs
         return squares | {"inputs": folded(scatter[-inputs:, -inputs:])} if inputs else squares
 
-    def _prepare(self, state: SiteState[Problem], message: Message) -> SiteState[Problem]:
+    def _seated(self, states: Sequence[SiteState[Problem]], message: Message) -> list[SiteState[Problem]]:
+        """At benches for those whose problems go together."""
+        metric = array(message, "metric")
+        prepared = [self._prepared(state.data, message) for state in states]
+        found = list(states)
+        for places, problem in self.model.together([problem for problem, _ in prepared]):
+            weight = np.array([prepared[place][1] for place in places])
+            bench = Bench.of(problem, weight, metric)
+            for seat, place in enumerate(places):
+                found[place] = replace(states[place], bench=bench, place=seat)
+        return found
+
+    def _prepared(self, data: Moments, message: Message) -> tuple[Problem, float]:
+        """A site's problem and weight."""
         rows, sites = number(message, "rows"), number(message, "sites")
         centre = array(message, "mean") if self.consensus.global_mean else None
         metric = array(message, "metric")
-        fits = centre is None or centre.shape == state.data.mean.shape
-        if not (fits and rows >= state.data.n and sites >= 1.0 and bool((metric > 0.0).all())):
+        fits = centre is None or centre.shape == data.mean.shape
+        if not (fits and rows >= data.n and sites >= 1.0 and bool((metric > 0.0).all())):
             raise MessageError("message refused: no run that this site is part of has such rows, sites, mean or metric")
-        data = state.data
         if self.consensus.standardize:
             scale = array(message, "scale")
             if centre is None or scale.shape != centre.shape or not bool((scale > 0.0).all()):
                 raise MessageError("message refused: its scale is not one of these variables")
             data, centre = data.scaled(centre, scale), np.zeros_like(scale)
         weight = data.n / rows if self.consensus.by_rows else 1.0 / sites
-        problem = self.model.prepare(data, rows, centre, weight, metric)
-        return replace(state, weight=weight, metric=metric, problem=problem)
+        return self.model.prepare(data, rows, centre, weight, metric), weight
 
-    def _round(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
-        assert state.problem is not None
+    def _round(self, bench: Bench[Problem], message: Message) -> tuple[Bench[Problem], list[Summand]]:
         W, rho, mix = array(message, "W"), number(message, "rho"), array(message, "mix")
-        m, keep = len(state.positions), int(number(message, "keep"))
-        if not 0 <= keep <= len(mix) <= m:
+        m, keep = bench.remembered, int(number(message, "keep"))
+        if not 0 <= keep <= len(mix) <= m or keep >= self.consensus.memory:
             raise MessageError("message refused: it mixes more rounds than this site has taken part in")
-        known = m == 0 or W.shape == state.positions[-1].shape
-        if not (known and bool(np.isfinite(W).all()) and 0.0 < rho < np.inf):
+        if bench.shape == ():
+            bench = bench.roomy(W.shape, self.consensus.memory)
+        if not (W.shape == bench.shape and bool(np.isfinite(W).all()) and 0.0 < rho < np.inf):
             raise MessageError("message refused: its parameters or penalty are none of this algorithm")
-        u = np.zeros_like(W)
+        sites, w, u, stacked = len(bench.weight), bench.weight[:, None], bench.u, (-1, *bench.shape)
         if len(mix) > 0:  # line 7, Eq. 7: u_k <- B_k + u_k - W
-            for share, position in zip(mix / state.weight, state.positions[m - len(mix) :], strict=True):
-                u += share * position
-            u -= W
+            span, places = bench.last(len(mix))
+            shares = np.zeros((sites, 1, span.stop - span.start))
+            shares[:, 0, places] = mix / w
+            np.matmul(shares, bench.positions[:, span], out=u[:, None])
+            u -= W.ravel()
             u *= number(message, "rescale")
-        B, problem = self.model.prox(state.problem, W - u, rho)  # line 2, Eq. 4
-        residual = B - W
-        residual *= by_entry(np.sqrt(state.weight * state.metric))
-        B = B + (u if self.multipliers is None else self.multipliers(problem, u))
-        B *= state.weight
-        residuals = (*state.residuals[m - keep :], residual)
-        products = np.zeros(self.consensus.memory)
-        products[-len(residuals) :] = [np.vdot(earlier, residual) for earlier in residuals]
-        positions = (*state.positions[m - keep :], B)
-        state = replace(state, problem=problem, positions=positions, residuals=residuals)
-        return state, {"position": B, "products": products}
+        else:
+            u.fill(0.0)
+        np.subtract(W.ravel(), u, out=bench.centre)
+        B, problem = self.model.prox(bench.problem, bench.centre.reshape(stacked), rho)  # line 2, Eq. 4
+        duals = u.reshape(stacked)
+        if self.multipliers is not None:
+            duals = self.multipliers(problem, duals)
+        bench = replace(
+            bench, problem=problem, newest=(bench.newest + 1) % bench.positions.shape[1], remembered=keep + 1
+        )
+        residual, position = bench.residuals[:, bench.newest], bench.positions[:, bench.newest]
+        np.subtract(B.reshape(sites, -1), W.ravel(), out=residual)
+        residual.reshape(stacked)[...] *= np.sqrt(bench.weight[:, None, None] * by_entry(bench.metric))
+        np.add(B.reshape(sites, -1), duals.reshape(sites, -1), out=position)
+        position *= w
+        span, places = bench.last(keep + 1)
+        products = np.zeros((sites, self.consensus.memory))
+        products[:, -len(places) :] = np.matmul(bench.residuals[:, span], residual[:, :, None])[:, places, 0]
+        return bench, [{"position": position[k].reshape(bench.shape), "products": products[k]} for k in range(sites)]
 
 
 @dataclass(frozen=True)

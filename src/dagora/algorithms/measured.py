@@ -7,12 +7,13 @@
 What leaves a site besides: its curvatures, squared derivatives summed over its rows, as a summand of their total.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
 import numpy as np
 
-from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Schedule, ServerState, SiteState
+from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Bench, Schedule, ServerState, SiteState
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, array
@@ -36,25 +37,32 @@ class MeasuredSite(AdmmSite[Problem]):
 
     model: CurvedModel[Any, Problem]
 
-    def local_update(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
+    def local_updates(
+        self, states: Sequence[SiteState[Problem]], message: Message
+    ) -> list[tuple[SiteState[Problem], Summand]]:
         """The phases of ADMM, and "curvature"."""
         if message.get("phase") == "curvature":
-            state = state if state.problem is not None else self._prepare(state, message)
-            assert state.problem is not None
-            return state, {"curvature": self.model.curvature(state.problem)}
-        if state.problem is not None and "metric" in message:
-            metric = array(message, "metric")
-            if metric.shape != array(message, "W").shape or not (metric > 0.0).all():
-                raise MessageError("message refused: its metric does not fit its parameters")
-            state = self._remeasured(state, state.problem, metric, array(message, "W"))
-        return super().local_update(state, message)
+            return self.at_benches(states, message, self._measure)
+        return super().local_updates(states, message)
 
-    def _remeasured(
-        self, state: SiteState[Problem], problem: Problem, metric: FloatArray, W: FloatArray
-    ) -> SiteState[Problem]:
-        ratio = by_entry(state.metric) / metric
-        positions = tuple(rebased(position, state.weight * W, ratio) for position in state.positions)
-        return replace(state, metric=metric, problem=self.model.measured(problem, metric), positions=positions)
+    def _measure(self, bench: Bench[Problem], message: Message) -> tuple[Bench[Problem], list[Summand]]:
+        curvature = self.model.curvature(bench.problem)
+        by_site = curvature.reshape(len(bench.weight), -1, curvature.shape[-1])
+        return bench, [{"curvature": own} for own in by_site]
+
+    def _round(self, bench: Bench[Problem], message: Message) -> tuple[Bench[Problem], list[Summand]]:
+        if "metric" in message:
+            bench = self._remeasured(bench, array(message, "metric"), array(message, "W"))
+        return super()._round(bench, message)
+
+    def _remeasured(self, bench: Bench[Problem], metric: FloatArray, W: FloatArray) -> Bench[Problem]:
+        if np.array_equal(metric, bench.metric):
+            return bench
+        if metric.shape != W.shape or bench.shape not in ((), W.shape) or not (metric > 0.0).all():
+            raise MessageError("message refused: its metric does not fit its parameters")
+        ratio, here = (by_entry(bench.metric) / metric).ravel(), bench.weight[:, None, None] * W.ravel()
+        positions = bench.positions if bench.shape == () else rebased(bench.positions, here, ratio)
+        return replace(bench, metric=metric, problem=self.model.measured(bench.problem, metric), positions=positions)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ What leaves a site: those sums, as summands of a total.  The pairs are those wit
 least squares needs no others, so no others are asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError
 from dagora.federated.message import Message, array
-from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total
+from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total, local_updates
 from dagora.graphs import break_cycles
 
 PHASE = "parameters"
@@ -47,13 +47,20 @@ class ParametersSite:
 
     def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
         """Sums of the site's rows, or the algorithm's answer."""
+        return self.local_updates([state], message)[0]
+
+    def local_updates(self, states: Sequence[SiteState], message: Message) -> list[tuple[SiteState, Summand]]:
+        """The same for several sites."""
         if message.get("phase") != PHASE:
-            inner, summand = self.part.local_update(state.inner, message)
-            return replace(state, inner=inner), summand
+            steps = local_updates(self.part, [state.inner for state in states], message)
+            return [(replace(state, inner=inner), sums) for state, (inner, sums) in zip(states, steps, strict=True)]
+        return [(state, self._sums(state, message)) for state in states]
+
+    def _sums(self, state: SiteState, message: Message) -> Summand:
         centre, (i, j) = array(message, "centre"), _pairs(message, len(state.data.mean))
         if centre.shape != state.data.mean.shape:
             raise MessageError("message refused: its centre is not one of these variables")
-        return state, {
+        return {
             "rows": np.array(float(state.data.n)),
             "sum": state.data.n * (state.data.mean - centre),
             "products": state.data.about(centre)[i, j],

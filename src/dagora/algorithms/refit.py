@@ -24,7 +24,7 @@ depend on the sites a little; so may the minimum.)  The products J'J say more of
 parameters of a network in use, p (p + 1) / 2 sums.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -62,20 +62,26 @@ class RefitSite:
 
     def local_update(self, state: SiteState[Fit], message: Message) -> tuple[SiteState[Fit], Summand]:
         """The phases of ADMM, and "fit"."""
+        return self.local_updates([state], message)[0]
+
+    def local_updates(self, states: Sequence[SiteState[Fit]], message: Message) -> list[tuple[SiteState[Fit], Summand]]:
+        """The same for several sites."""
         if message.get("phase") != "fit":
-            return self.admm.local_update(state, message)
+            return self.admm.local_updates(states, message)
+        return [(state, self._sums(state, message)) for state in states]
+
+    def _sums(self, state: SiteState[Fit], message: Message) -> Summand:
         variables, theta = array(message, "variables"), array(message, "theta")
         used, products = array(message, "used"), array(message, "products")
         d, size, T = self.model.architecture.d, self.model.architecture.size, variables.size
         shapes = variables.shape, products.shape, theta.shape, used.shape
         fit = shapes == ((T,), (T,), (T, size), (T, d)) and bool(np.isfinite(theta).all())
-        if state.problem is None or not 1 <= T <= d * d or not fit:  # turns of all edges at once: d (d - 1) networks
+        if state.bench is None or not 1 <= T <= d * d or not fit:  # turns of all edges at once: d (d - 1) networks
             raise MessageError("message refused: it asks for a fit of networks that this site does not have")
         if not np.isin(variables, np.arange(d)).all():
             raise MessageError("message refused: it asks for a fit of variables that this site does not have")
-        return state, self.model.normal_equations(
-            state.problem, variables.astype(np.int64), theta, used != 0.0, products != 0.0
-        )
+        own = self.model.apart(state.bench.problem, [state.place])
+        return self.model.normal_equations(own, variables.astype(np.int64), theta, used != 0.0, products != 0.0)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Recorder:
 
         def noted(message: Message) -> Summand:
             summand = answer(message)
-            own.append(summand)
+            own.append({name: values.copy() for name, values in summand.items()})
             return summand
 
         return self._inner.at_site(site, noted, vault)

@@ -35,7 +35,7 @@ _DTYPES = {code: np.dtype(code) for code in ("<f8", "<i8", "<u8", "|u1")}
 def encode(message: Message) -> bytes:
     """Turn a message into bytes; the same message gives the same bytes."""
     header: dict[str, Any] = {}
-    body: list[bytes] = []
+    body: list[memoryview] = []
     for name, value in message.items():
         if isinstance(value, np.ndarray):
             little = value.dtype.newbyteorder("<") if value.dtype.byteorder == ">" else value.dtype
@@ -43,7 +43,7 @@ def encode(message: Message) -> bytes:
                 kind = f"{value.ndim}-D arrays of {value.dtype.name}"
                 raise MessageError(f"field {name!r}: {kind} are not sent; convert it")
             header[name] = [little.str, *value.shape]
-            body.append(value.astype(little, copy=False).tobytes())
+            body.append(np.ascontiguousarray(value, little).reshape(-1).view(np.uint8).data)
         elif isinstance(value, bool | int | float | str):
             header[name] = value
         else:

@@ -8,9 +8,9 @@ A site part knows nothing of the server, a server part nothing of single sites, 
 the algorithm, and a transport nothing of anything.  States are frozen dataclasses that go in and come out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.confidence import Confidence
@@ -69,7 +69,27 @@ class SitePart(Protocol[Data_contra, SiteState]):
         """Prepare the state that never leaves the site."""
 
     def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
-        """Answer a broadcast with what the site adds to the total."""
+        """Answer a broadcast with what the site adds to the total.
+
+        The summand's arrays stand until the next step; whoever keeps them longer copies them.
+        """
+
+
+@runtime_checkable
+class JointPart(SitePart[Data_contra, SiteState], Protocol):
+    """A site part that takes the steps of several sites of one process at once: the same bits, with fewer calls."""
+
+    def local_updates(self, states: Sequence[SiteState], message: Message) -> Sequence[tuple[SiteState, Summand]]:
+        """What `local_update` gives for each state."""
+
+
+def local_updates(
+    part: SitePart[Any, SiteState], states: Sequence[SiteState], message: Message
+) -> Sequence[tuple[SiteState, Summand]]:
+    """The steps of several sites: at once where the part can, else one after the other."""
+    if isinstance(part, JointPart):
+        return part.local_updates(states, message)
+    return [part.local_update(state, message) for state in states]
 
 
 class ServerPart(Protocol[ServerState]):

@@ -1,16 +1,16 @@
 """A site: its data's state, and the bytes it answers with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
 from dagora.errors import DagoraError, MessageError
 from dagora.federated.guard import Guard, Shapes
 from dagora.federated.message import Message, decode, encode
-from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Summand
+from dagora.federated.protocol import Aggregation, Data, JointPart, SitePart, SiteState, Summand
 from dagora.federated.vault import Vault
 
 
@@ -39,6 +39,7 @@ class Site(Generic[Data, SiteState]):
         self._state = part.init(data)
         self._protected = aggregation.at_site(name, self._answer, vault)
         self._last: tuple[Message, Summand] | None = None
+        self._ahead: tuple[Message, SiteState, Summand] | None = None  # a step taken with other sites (`step_together`)
         self._leaving: Shapes = {}
         self._before = 0  # the last round of the replicate before
 
@@ -83,15 +84,40 @@ class Site(Generic[Data, SiteState]):
     def _summand(self, message: Message) -> Summand:
         if self._last is not None and _turn(message) == _turn(self._last[0]) != (None, None):
             earlier, summand = self._last
-            if encode(_question(message)) != encode(_question(earlier)):
+            if message is not earlier and encode(_question(message)) != encode(_question(earlier)):
                 raise MessageError(f"round {message.get('round')} was asked before with another question; refused")
             return summand
         if self._last is not None and _is_over(message, self._last[0]):
             raise MessageError(f"round {message.get('round')} of this run is over; refused")
         before = self._before if self._last is None else _before(message, self._last[0], self._before)
-        self._state, summand = self._part.local_update(self._state, message)
-        self._last, self._before = (message, summand), before
+        if self._ahead is not None and self._ahead[0] is message:
+            _, self._state, summand = self._ahead
+        else:
+            self._state, summand = self._part.local_update(self._state, message)
+        self._last, self._before, self._ahead = (message, summand), before, None
         return summand
+
+    def _is_due(self, message: Message) -> bool:
+        """Whether an answer would move the state."""
+        return self._last is None or not (_turn(message) == _turn(self._last[0]) or _is_over(message, self._last[0]))
+
+
+def step_together(sites: Sequence[Site[Any, Any]], message: Message) -> None:
+    """Let sites of one process that are about to be asked take their steps at once, where their part can.
+
+    Nothing leaves a site by this: each still answers for itself, and finds its summand ready.  If there is trouble with
+    one of them, nothing has happened, and that site will tell when it is asked.
+    """
+    due = [site for site in sites if site._is_due(message)]
+    part = due[0]._part if due else None
+    if len(due) < 2 or not isinstance(part, JointPart) or any(site._part is not part for site in due):
+        return
+    try:
+        steps = part.local_updates([site._state for site in due], message)
+    except DagoraError:
+        return
+    for site, (state, summand) in zip(due, steps, strict=True):
+        site._ahead = message, state, summand
 
 
 @contextmanager

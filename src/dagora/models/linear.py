@@ -1,29 +1,33 @@
 """The linear model X = W'X + b + N, fitted by least squares (paper, Eq. 2 and Appendix A)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
-from dagora.devices import CPU, Device, clear_diagonal
+from dagora.devices import CPU, Device, diagonal, stack
 from dagora.federated.protocol import Estimate
+from dagora.models.base import lots
+
+# Of all sites' B in a lot.
+_ENTRIES, _ENTRIES_ELSEWHERE = 1 << 16, 1 << 24
 
 
 @dataclass(frozen=True)
 class LeastSquares:
     """A site's loss as factors of its Gram matrix G (p x p) in the metric D: D^-1/2 G D^-1/2 = Q L Q'.
 
-    Thin: of rank r <= min(rows, p), so a step costs O(p d r).  Where r is large and rho stays, one product serves all
-    steps from the second on, at half the cost.
+    Thin: of rank r <= min(rows, p), so a step costs O(p d r).  Of several sites, with an axis of sites first.
     """
 
-    left: FloatArray  # D^-1/2 Q, (p, r)
-    right: FloatArray  # Q' D^1/2, (r, p)
+    factor: FloatArray  # Q' D^1/2, (r, p)
     eigenvalues: FloatArray  # L, (r,)
-    share: FloatArray  # Q o Q, (p, r)
-    rho: float = 0.0  # of the last step
-    pull: FloatArray | None = None  # left L / (L + rho) right, (p, p): how far the data draw B from the centre
+    metric: FloatArray  # D, (p,)
+    rho: float = 0.0  # of the last step; then, for all steps with it:
+    gained: FloatArray | None = None  # g factor, with g = L / (L + rho); or the whole pull if r is large
+    shrink: FloatArray | None = None  # 1 - diagonal of the pull
 
 
 @dataclass(frozen=True)
@@ -56,49 +60,69 @@ class LinearModel:
         root = np.sqrt(metric)
         eigenvalues, Q = np.linalg.eigh(gram / (rows * weight) / root[:, None] / root)
         kept = eigenvalues > eigenvalues[-1] * len(root) * np.finfo(np.float64).eps
-        Q = Q[:, kept]
-        left, right = np.ascontiguousarray(Q / root[:, None]), np.ascontiguousarray((Q * root[:, None]).T)
-        return LeastSquares(*map(self.device.put, (left, right, eigenvalues[kept], Q * Q)))
+        factor = np.ascontiguousarray((Q[:, kept] * root[:, None]).T)
+        return LeastSquares(*map(self.device.put, (factor, eigenvalues[kept], metric)))
+
+    def together(self, problems: Sequence[LeastSquares]) -> list[tuple[list[int], LeastSquares]]:
+        """Those of one shape, as many as fit a cache; an accelerator takes more."""
+        most = _ENTRIES if self.device is CPU else _ENTRIES_ELSEWHERE
+        shapes = [tuple(problem.factor.shape) for problem in problems]
+        found = lots(shapes, [p * p for _, p in shapes], most)
+        return [(places, _stacked([problems[place] for place in places])) for places in found]
+
+    def apart(self, problem: LeastSquares, places: Sequence[int]) -> LeastSquares:
+        """The same, of some sites."""
+        return replace(problem, factor=problem.factor[places], eigenvalues=problem.eigenvalues[places], rho=0.0)
 
     def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> tuple[FloatArray, LeastSquares]:
         """Solve (G + rho D) B = rho D C + G E in closed form, E the first d columns of I.
 
-        With g = L / (L + rho): B = C - left g right (C - E).  A zero diagonal of B has multipliers that act as
-        a shift of the centre's diagonal by t, and t follows from the unconstrained diagonal.
+        With the pull P = D^-1 factor' g factor, g = L / (L + rho):  B = C - P (C - E).  A zero diagonal of B has
+        multipliers that act as a shift of the centre's diagonal by t, and t follows from the unconstrained diagonal.
         """
+        d, thin = centre.shape[-1], 2 * problem.factor.shape[-2] <= problem.factor.shape[-1]
+        if rho != problem.rho:
+            problem = _at(problem, rho, d, thin)
+        assert problem.gained is not None
+        assert problem.shrink is not None
         centre = self.device.put(centre)
-        gain = problem.eigenvalues / (problem.eigenvalues + rho)
-        if rho != problem.rho or 2 * len(gain) <= len(centre):
-            B, problem = self._by_factors(problem, centre, gain), replace(problem, rho=rho, pull=None)
-        else:
-            pull = (problem.left * gain) @ problem.right if problem.pull is None else problem.pull
-            B, problem = self._by_product(pull, centre), replace(problem, pull=pull)
+        own = problem.gained[..., :d]
+        B = problem.gained @ centre
+        B -= own
+        if thin:
+            if self.no_self_loops:
+                drawn = (problem.factor[..., :d] * B).sum(-2) / problem.metric[:d]
+                B -= own * ((diagonal(centre) - drawn) / problem.shrink)[..., None, :]
+            B = problem.factor.swapaxes(-1, -2) @ B
+            B /= problem.metric[:, None]
+        B *= -1.0
+        B += centre
         if self.no_self_loops:
-            clear_diagonal(B)
+            if not thin:
+                B += own * (diagonal(B) / problem.shrink)[..., None, :]
+            diagonal(B)[...] = 0.0
         return self.device.get(B), problem
 
-    def _by_factors(self, problem: LeastSquares, centre: FloatArray, gain: FloatArray) -> FloatArray:
-        d = centre.shape[1]
-        right = problem.right * gain[:, None]
-        inner = right @ centre
-        inner -= right[:, :d]
-        if self.no_self_loops:
-            unconstrained = centre[:d].diagonal() - (problem.left[:d].T * inner).sum(axis=0)
-            inner -= right[:, :d] * (unconstrained / (1.0 - problem.share[:d] @ gain))
-        B: FloatArray = problem.left @ inner
-        B *= -1.0
-        B += centre
-        return B
 
-    def _by_product(self, pull: FloatArray, centre: FloatArray) -> FloatArray:
-        own = pull[:, : centre.shape[1]]
-        B: FloatArray = pull @ centre
-        B -= own
-        B *= -1.0
-        B += centre
-        if self.no_self_loops:
-            B += own * (B.diagonal() / (1.0 - own.diagonal()))
-        return B
+def _at(problem: LeastSquares, rho: float, d: int, thin: bool) -> LeastSquares:
+    """What all steps with this rho have in common."""
+    factor, gain = problem.factor, problem.eigenvalues / (problem.eigenvalues + rho)
+    gained = factor * gain[..., None]
+    if thin:
+        shrink = 1.0 - (factor[..., :d] * gained[..., :d]).sum(-2) / problem.metric[:d]
+    else:
+        gained = factor.swapaxes(-1, -2) @ gained
+        gained /= problem.metric[:, None]
+        shrink = 1.0 - diagonal(gained[..., :d])
+    return replace(problem, rho=rho, gained=gained, shrink=shrink)
+
+
+def _stacked(problems: Sequence[LeastSquares]) -> LeastSquares:
+    first = problems[0]
+    if len(problems) == 1:  # a view: nothing is held twice
+        return replace(first, factor=first.factor[None], eigenvalues=first.eigenvalues[None])
+    factors, eigenvalues = [p.factor for p in problems], [p.eigenvalues for p in problems]
+    return LeastSquares(stack(factors), stack(eigenvalues), first.metric)
 
 
 def read_weights(theta: FloatArray, d: int, threshold: float | FloatArray) -> Estimate:

@@ -12,6 +12,7 @@ Steps are Gauss-Newton's for networks and logits together: a logit's column of J
     df_j / dU_ij = (df_j / d(m_ij x_i)) x_i m_ij (1 - m_ij) / tau
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -87,7 +88,11 @@ class MaskedModel(MlpModel):
     ) -> MaskedFit:
         """Before the first round."""
         fit = super().prepare(data, rows, centre, weight, metric)
-        return MaskedFit(fit.rows, fit.scale, fit.theta, fit.metric)
+        return MaskedFit(fit.rows, fit.targets, fit.scale, fit.theta, fit.metric)
+
+    def together(self, problems: Sequence[Fit]) -> list[tuple[list[int], Fit]]:
+        """Each by itself: the draws are a batch already."""
+        return [([place], problem) for place, problem in enumerate(problems)]
 
     def curvature(self, problem: Fit) -> FloatArray:
         """Sums over rows of squared derivatives, the mean over draws."""
@@ -103,10 +108,10 @@ class MaskedModel(MlpModel):
         assert isinstance(problem, MaskedFit)
         draws, D = self.masking.draws, rho * problem.metric
         free = np.concatenate([self.architecture.free(), 1.0 - np.eye(self.architecture.d)], axis=1)
-        y, target = problem.rows.T.repeat(1, draws), self._tensor(centre)
+        y, target = problem.targets.repeat(1, draws), self._tensor(centre.reshape(problem.theta.shape))
         proximal = Proximal(self._masked(problem), y, problem.scale * draws, D, target, self._tensor(free))
         found: FloatArray = proximal.descend(self._tensor(problem.theta), self.steps).cpu().numpy()
-        return found, replace(problem, theta=found, count=problem.count + 1)
+        return found.reshape(centre.shape), replace(problem, theta=found, count=problem.count + 1)
 
     def _masked(self, problem: Fit) -> "Masked":
         assert isinstance(problem, MaskedFit)

@@ -8,6 +8,7 @@ A site's problem separates over variables, and all are solved at once:
 `PaperMlpModel` minimises F by L-BFGS instead, as the paper has it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.sample import Sample
 from dagora.federated.protocol import Summand
-from dagora.models.base import by_entry
+from dagora.models.base import by_entry, lots
 from dagora.models.gauss_newton import Proximal
 from dagora.models.network import (
     Architecture,
@@ -32,14 +33,17 @@ from dagora.models.network import (
     squares,
 )
 
+_NUMBERS = 1 << 27  # of the largest arrays of a lot
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A site's rows and where its networks stand."""
+    """A site's rows and where its networks stand; of several sites, the networks of one after those of the other."""
 
-    rows: Tensor  # (n, d)
+    rows: Tensor  # (n, d); or (networks, n, d), where not all have the same
+    targets: Tensor  # (networks, n)
     scale: float  # N = total rows x weight
-    theta: FloatArray
+    theta: FloatArray  # (networks, size)
     metric: Tensor
 
 
@@ -54,12 +58,44 @@ class MlpModel:
 
     def prepare(self, data: Sample, rows: float, centre: FloatArray | None, weight: float, metric: FloatArray) -> Fit:
         """Rows about the centre (None: as they are, for networks have biases)."""
-        centred = data.rows if centre is None else data.rows - centre
-        return Fit(self._tensor(centred), rows * weight, self.start, self._metric(metric))
+        X = self._tensor(data.rows if centre is None else data.rows - centre)
+        return Fit(X, X.T, rows * weight, self.start, self._metric(metric))
+
+    def together(self, problems: Sequence[Fit]) -> list[tuple[list[int], Fit]]:
+        """On an accelerator, those of sites with equally many rows.
+
+        On the CPU each by itself: where numbers lie decides there how torch rounds, and a site's answer must not depend
+        on who else is in its process.
+        """
+        if self.device == "cpu":
+            return [([place], problem) for place, problem in enumerate(problems)]
+        d, rows = self.architecture.d, [problem.targets.shape[1] for problem in problems]
+        kinds = [(n, problem.scale) for n, problem in zip(rows, problems, strict=True)]
+        found = lots(kinds, [d * n * max(d, n) for n in rows], _NUMBERS)
+        return [(places, joined([problems[place] for place in places])) for places in found]
+
+    def apart(self, problem: Fit, places: Sequence[int]) -> Fit:
+        """The networks of some sites."""
+        d = self.architecture.d
+        if len(problem.theta) == d:
+            return problem
+        sites = [slice(d * place, d * (place + 1)) for place in places]
+        return joined(
+            [
+                replace(
+                    problem,
+                    rows=problem.rows[d * place],
+                    targets=problem.targets[site],
+                    theta=problem.theta[site],
+                    metric=problem.metric[site],
+                )
+                for place, site in zip(places, sites, strict=True)
+            ]
+        )
 
     def measured(self, problem: Fit, metric: FloatArray) -> Fit:
         """Keep the metric where the rows are."""
-        return replace(problem, metric=self._metric(metric))
+        return replace(problem, metric=self._metric(metric).repeat(self._sites(problem), 1))
 
     def curvature(self, problem: Fit) -> FloatArray:
         """Sums over rows of squared derivatives."""
@@ -92,10 +128,14 @@ class MlpModel:
     def prox(self, problem: Fit, centre: FloatArray, rho: float) -> tuple[FloatArray, Fit]:
         """Gauss-Newton steps."""
         f = AtRows(self.architecture, problem.rows)
-        free = self._tensor(self.architecture.free())
-        proximal = Proximal(f, problem.rows.T, problem.scale, rho * problem.metric, self._tensor(centre), free)
+        free = self._tensor(self.architecture.free()).repeat(self._sites(problem), 1)
+        target = self._tensor(centre.reshape(problem.theta.shape))
+        proximal = Proximal(f, problem.targets, problem.scale, rho * problem.metric, target, free)
         found: FloatArray = proximal.descend(self._tensor(problem.theta), self.steps).cpu().numpy()
-        return found, replace(problem, theta=found)
+        return found.reshape(centre.shape), replace(problem, theta=found)
+
+    def _sites(self, problem: Fit) -> int:
+        return len(problem.theta) // self.architecture.d
 
     def _point(self, theta: FloatArray, rows: Tensor) -> Point:
         layers = self.architecture.split(self._tensor(theta))
@@ -129,4 +169,17 @@ class PaperMlpModel(MlpModel):
         start = problem.theta.ravel() * free
         solution = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
         found = np.asarray(solution.x, dtype=np.float64).reshape(shape)
-        return found, replace(problem, theta=found)
+        return found.reshape(centre.shape), replace(problem, theta=found)
+
+    def together(self, problems: Sequence[Fit]) -> list[tuple[list[int], Fit]]:
+        """Each by itself: one line search for several sites would be another descent."""
+        return [([place], problem) for place, problem in enumerate(problems)]
+
+
+def joined(fits: Sequence[Fit]) -> Fit:
+    """The networks of several sites, one site's after the other's."""
+    if len(fits) == 1:
+        return fits[0]
+    rows = torch.cat([fit.rows.expand(len(fit.targets), *fit.rows.shape) for fit in fits])
+    targets, metric = torch.cat([fit.targets for fit in fits]), torch.cat([fit.metric for fit in fits])
+    return Fit(rows, targets, fits[0].scale, np.concatenate([fit.theta for fit in fits]), metric)

@@ -25,6 +25,7 @@ import scipy.linalg
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.graphs import strong_components
+from dagora.models.base import Alone
 
 _MOST_BLOCKS, _LEAST_COLUMNS = 8, 20  # smaller blocks are taken together: each has a matrix to invert, and calls
 _FEW = 4  # a column with fewer parents than one in so many of its block's is a problem of its own
@@ -121,7 +122,7 @@ class RestrictedSquares:
 
 
 @dataclass(frozen=True)
-class RestrictedModel:
+class RestrictedModel(Alone[RestrictedSquares]):
     """theta = W, and rows of the past below; the entries that are not `free` stay zero, the diagonal among them."""
 
     free: BoolArray
@@ -139,10 +140,10 @@ class RestrictedModel:
             parts: list[Block | Few] = [_block(problem, rho, self.free, columns) for columns in self._blocks]
             parts += [_few(problem, rho, self.free, self._few)] if len(self._few) else []
             problem = replace(problem, rho=rho, parts=tuple(parts))
-        B, u = np.zeros_like(centre), np.zeros_like(centre)
+        B, u = np.zeros((2, *self.free.shape))
         for part in problem.parts:
-            part.take(centre, B, u)
-        return B, replace(problem, u=u)
+            part.take(centre.reshape(B.shape), B, u)
+        return B.reshape(centre.shape), replace(problem, u=u)
 
     def multipliers(self, problem: RestrictedSquares, u: FloatArray) -> FloatArray:
         """u with the multipliers of the last step where entries are held."""

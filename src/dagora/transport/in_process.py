@@ -5,7 +5,7 @@ from typing import Any
 
 from dagora.errors import DagoraError
 from dagora.federated.message import Message, decode, encode
-from dagora.federated.site import Site
+from dagora.federated.site import Site, step_together
 
 
 class InProcess:
@@ -26,6 +26,8 @@ class InProcess:
         common = encode(message)
         decoded = decode(common)  # once for all: its arrays cannot be written to
         replies: dict[str, Message] = {}
+        if own is None:
+            step_together(self._sites, decoded)
         for site in self._sites:
             if own is None:
                 size, request = len(common), decoded
