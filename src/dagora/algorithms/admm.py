@@ -32,13 +32,13 @@ no extra exchange.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from dagora.algorithms.bench import Bench
 from dagora.algorithms.covariance import folded, unfolded
-from dagora.arrays import FloatArray, IntArray
+from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, Value, array, number
@@ -99,59 +99,6 @@ class Consensus:
     memory: int  # positions that sites remember for mixing; 1 for none
     inputs: int = 0  # the last so many variables are inputs whose covariance the schedule needs
     standardize: bool = False  # in units of the standard deviations over all sites (with `global_mean`)
-
-
-@dataclass(frozen=True)
-class Bench(Generic[Problem]):
-    """Where sites take their steps: one site, or several of a process whose problems were put together.
-
-    Arrays have an axis of sites first, matrices being rows of numbers.  `positions`, the last summands w_k (B_k + u_k),
-    and `residuals`, the last sqrt(w_k D) (B_k - W) (so that their plain inner products are those of the metric), are
-    rings: a step writes where no state before it reads, so that it may be taken again.  `u` and `centre` are room to
-    work in.  So a round makes no new arrays of W's size but those of the model's step.
-    """
-
-    problem: Problem
-    weight: FloatArray  # w_k, (sites,)
-    metric: FloatArray  # a number for each row of theta, or for each of its entries
-    shape: tuple[int, ...]  # of theta
-    positions: FloatArray  # (sites, ring, entries)
-    residuals: FloatArray
-    u: FloatArray  # (sites, entries)
-    centre: FloatArray
-    newest: int = 0
-    remembered: int = 0
-
-    @classmethod
-    def of(cls, problem: Problem, weight: FloatArray, metric: FloatArray) -> "Bench[Problem]":
-        """Before theta is known."""
-        none = np.zeros((len(weight), 0))
-        return cls(problem, weight, metric, (), none, none, none, none)
-
-    def roomy(self, shape: tuple[int, ...], memory: int) -> "Bench[Problem]":
-        """With room for theta of this shape, to remember so many of."""
-        sites, entries = len(self.weight), prod(shape)
-        rings, room = (np.zeros((2, sites, *more)) for more in ((memory + 1, entries), (entries,)))
-        return Bench(self.problem, self.weight, self.metric, shape, *rings, *room)
-
-    def last(self, count: int) -> tuple[slice, IntArray]:
-        """A part of the rings that holds the last few, and where they are in it, newest last."""
-        places = np.arange(self.newest - count + 1, self.newest + 1)
-        if places[0] >= 0:
-            return slice(int(places[0]), self.newest + 1), places - places[0]
-        return slice(0, self.positions.shape[1]), places % self.positions.shape[1]
-
-    def some(self, places: Sequence[int], problem: Problem) -> "Bench[Problem]":
-        """Of some of its sites, apart from the others."""
-        return replace(
-            self,
-            problem=problem,
-            weight=self.weight[places],
-            positions=self.positions[places],
-            residuals=self.residuals[places],
-            u=self.u[places],
-            centre=self.centre[places],
-        )
 
 
 @dataclass(frozen=True)
@@ -264,33 +211,14 @@ class AdmmSite(Generic[Problem]):
             bench = bench.roomy(W.shape, self.consensus.memory)
         if not (W.shape == bench.shape and bool(np.isfinite(W).all()) and 0.0 < rho < np.inf):
             raise MessageError("message refused: its parameters or penalty are none of this algorithm")
-        sites, w, u, stacked = len(bench.weight), bench.weight[:, None], bench.u, (-1, *bench.shape)
-        if len(mix) > 0:  # line 7, Eq. 7: u_k <- B_k + u_k - W
-            span, places = bench.last(len(mix))
-            shares = np.zeros((sites, 1, span.stop - span.start))
-            shares[:, 0, places] = mix / w
-            np.matmul(shares, bench.positions[:, span], out=u[:, None])
-            u -= W.ravel()
-            u *= number(message, "rescale")
-        else:
-            u.fill(0.0)
-        np.subtract(W.ravel(), u, out=bench.centre)
-        B, problem = self.model.prox(bench.problem, bench.centre.reshape(stacked), rho)  # line 2, Eq. 4
-        duals = u.reshape(stacked)
+        u = bench.duals(W, mix, number(message, "rescale"))  # line 7, Eq. 7
+        B, problem = self.model.prox(bench.problem, bench.centres(W, u), rho)  # line 2, Eq. 4
         if self.multipliers is not None:
-            duals = self.multipliers(problem, duals)
-        bench = replace(
-            bench, problem=problem, newest=(bench.newest + 1) % bench.positions.shape[1], remembered=keep + 1
-        )
-        residual, position = bench.residuals[:, bench.newest], bench.positions[:, bench.newest]
-        np.subtract(B.reshape(sites, -1), W.ravel(), out=residual)
-        residual.reshape(stacked)[...] *= np.sqrt(bench.weight[:, None, None] * by_entry(bench.metric))
-        np.add(B.reshape(sites, -1), duals.reshape(sites, -1), out=position)
-        position *= w
-        span, places = bench.last(keep + 1)
-        products = np.zeros((sites, self.consensus.memory))
-        products[:, -len(places) :] = np.matmul(bench.residuals[:, span], residual[:, :, None])[:, places, 0]
-        return bench, [{"position": position[k].reshape(bench.shape), "products": products[k]} for k in range(sites)]
+            u = self.multipliers(problem, u)
+        bench, positions, products = bench.moved(problem, W, B, u, keep)
+        return bench, [
+            {"position": position, "products": own} for position, own in zip(positions, products, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

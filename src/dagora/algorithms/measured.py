@@ -13,7 +13,8 @@ from typing import Any, Generic, Protocol
 
 import numpy as np
 
-from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Bench, Schedule, ServerState, SiteState
+from dagora.algorithms.admm import AdmmServer, AdmmSite, AnyPlan, Schedule, ServerState, SiteState
+from dagora.algorithms.bench import Bench
 from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, array
