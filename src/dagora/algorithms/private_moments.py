@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtr, chdtrc
 
 from dagora.arrays import FloatArray
 from dagora.errors import InputError, MessageError
@@ -93,4 +93,4 @@ def shortened(rows: FloatArray, centre: FloatArray, whiten: FloatArray, radius: 
 def shortened_share(d: int, radius: float) -> float:
     """E min(|z|^2, radius^2) / d for standard normal z: what shortening leaves of its variance."""
     most = radius**2
-    return float(chi2.cdf(most, d + 2) + most / d * chi2.sf(most, d))
+    return float(chdtr(d + 2, most) + most / d * chdtrc(d, most))

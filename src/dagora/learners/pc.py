@@ -19,7 +19,7 @@ from itertools import combinations, islice
 from math import sqrt, tanh
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.data.moments import Moments
@@ -71,7 +71,7 @@ def _skeleton(R: FloatArray, n: int, alpha: float, known: Constraints) -> tuple[
     separators: Separators = {}
     if n <= 3:
         return required, separators  # no test has a degree of freedom: no evidence of any edge
-    critical = float(norm.isf(alpha / 2.0))
+    critical = -float(ndtri(alpha / 2.0))  # of a standard normal variable
     depth = 0
     # A set too large for n is not tested, and separates nothing.
     while joined.sum(axis=1).max() > depth and n - depth - 3 >= 1:
