@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.tables import RESULTS
 
-PAGES = (Path(__file__).parents[1] / "docs" / "benchmarks.md",)
+PAGES = tuple(Path(__file__).parents[1] / "docs" / name for name in ("benchmarks.md", "nonlinear.md"))
 _PLACE = re.compile(r"<!-- table (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
