@@ -81,6 +81,21 @@ def test_local_step(there: Device, model: LinearModel) -> None:
         np.testing.assert_allclose(other, here, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [3, 40], ids=["thin", "thick"])
+def test_local_steps_of_several_sites_at_once(there: Device, n: int) -> None:
+    rng = np.random.default_rng(4)
+    data = [Moments.of_rows(rng.standard_normal((n, 6))) for _ in range(3)]
+    centres, here, model = rng.standard_normal((3, 6, 6)), LinearModel(), LinearModel(device=there)
+    wanted = np.stack(
+        [here.prox(here.prepare(own, 120.0, None, 0.3, np.ones(6)), centres[k], 0.7)[0] for k, own in enumerate(data)]
+    )
+    ((places, together),) = model.together([model.prepare(own, 120.0, None, 0.3, np.ones(6)) for own in data])
+    found, together = model.prox(together, centres[places], 0.7)
+    np.testing.assert_allclose(found, wanted[places], atol=1e-12)
+    again, _ = model.prox(model.apart(together, [2, 0]), centres[[2, 0]], 0.7)
+    np.testing.assert_allclose(again, wanted[[2, 0]], atol=1e-12)
+
+
 def test_path(there: Device) -> None:
     _, (rows,) = dagora.simulate(12, 18, 300, 1, seed=0)
     S = covariance(rows)

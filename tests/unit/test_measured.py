@@ -1,6 +1,6 @@
 """ADMM in a metric that changes on the way, and the schedules of networks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -77,6 +77,43 @@ def test_duals_follow_the_papers_equations_through_changes_of_metric_and_rho() -
         np.testing.assert_allclose(reply["position"], weight * (B + beta / D_k), atol=1e-12)
         gap = B - W
         assert reply["products"][-1] == pytest.approx(weight * float((metric * gap * gap).sum()))
+
+
+class JointQuadraticModel(QuadraticModel):
+    """All sites in one lot."""
+
+    def together(self, problems: Sequence[Parabolas]) -> list[tuple[list[int], Parabolas]]:
+        a, t = (np.stack([getattr(own, name) for own in problems]) for name in ("a", "t"))
+        return [(list(range(len(problems))), Parabolas(a, t, problems[0].metric))]
+
+    def apart(self, problem: Parabolas, places: Sequence[int]) -> Parabolas:
+        return replace(problem, a=problem.a[places], t=problem.t[places])
+
+
+@pytest.mark.parametrize("memory", [1, 3])
+def test_sites_at_one_bench_follow_a_changing_metric_as_each_would_alone(memory: int) -> None:
+    consensus = replace(ALIKE, memory=memory)
+    joint, single = (MeasuredSite(model, consensus) for model in (JointQuadraticModel(), QuadraticModel()))
+    data = [sample(RNG.standard_normal((N, D))) for _ in range(4)]
+    together, alone = ([part.init(own) for own in data] for part in (joint, single))
+    setup: dict[str, Any] = {"mean": np.zeros(D), "metric": np.ones(1), "rows": ROWS, "sites": SITES}
+    messages: list[dict[str, Any]] = [{"phase": "curvature", **setup}]
+    metrics = [RNG.uniform(0.2, 5.0, (D, D)) for _ in range(2)]
+    for k in range(6):
+        mixed = min(k, memory)
+        message: dict[str, Any] = {"phase": "consensus", "W": RNG.standard_normal((D, D)), "rho": 0.5, "rescale": 1.0}
+        message |= {"mix": np.full(mixed, 1.0 / max(mixed, 1)), "keep": min(mixed, memory - 1)}
+        messages.append(message | ({"metric": metrics[k // 3]} if k % 3 == 0 else {}))
+    for k, question in enumerate(messages):
+        order = [2, 0, 3, 1] if k == 4 else [0, 1, 2, 3]
+        steps = dict(zip(order, joint.local_updates([together[j] for j in order], question), strict=True))
+        for j in range(4):
+            alone[j], wanted = single.local_update(alone[j], question)
+            together[j], found = steps[j]
+            assert found.keys() == wanted.keys()
+            for name, values in wanted.items():
+                np.testing.assert_allclose(found[name], values, atol=1e-12)
+    assert len({id(state.bench) for state in together}) == 1
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import pytest
 
 import dagora
 from dagora.aggregation.plain import Plain
-from dagora.algorithms.admm import AdmmSite, Consensus
+from dagora.algorithms.admm import AdmmSite, Consensus, SiteState
+from dagora.algorithms.local import LocalSite
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.errors import NumericalError
-from dagora.federated.message import Message
+from dagora.federated.message import Message, decode, encode
 from dagora.federated.protocol import Summand
 from dagora.federated.site import Site, step_together
 from dagora.models.linear import LinearModel
@@ -35,7 +36,7 @@ def question(k: int, rho: float = 0.5) -> Message:
     }  # fmt: skip
 
 
-def assert_same(found: Sequence[tuple[Any, Summand]], wanted: Sequence[tuple[Any, Summand]]) -> None:
+def assert_same(found: Sequence[tuple[Any, Message]], wanted: Sequence[tuple[Any, Message]]) -> None:
     for (_, one), (_, other) in zip(found, wanted, strict=True):
         assert one.keys() == other.keys()
         for name, values in one.items():
@@ -81,11 +82,31 @@ def test_whoever_is_asked_without_the_others_goes_on_alone(some: list[int]) -> N
         alone = [state for state, _ in wanted]
 
 
+def test_who_comes_later_is_given_a_place_and_the_others_keep_theirs() -> None:
+    early = [state for state, _ in PART.local_updates([PART.init(own) for own in DATA[:3]], question(0))]
+    late = [PART.init(own) for own in DATA[3:]]
+    after = [state for state, _ in PART.local_updates([*early, *late], question(0))]
+    assert [state.bench.turn for state in after if state.bench is not None] == [2, 2, 2, 1, 1]
+
+
+def test_sites_asked_again_one_by_one_give_the_totals_of_sites_alone() -> None:
+    together, alone = ([Site(str(k), PART, own, Plain()) for k, own in enumerate(DATA)] for _ in range(2))
+    transport = InProcess(together)
+    for k in range(len(MIXES)):
+        message = question(k)
+        if k in (2, 3):  # one has answered before, to an attempt that failed
+            together[k - 1].handle(encode(message))
+        wanted = [decode(site.handle(encode(message))) for site in alone]
+        replies = transport.exchange(message)
+        assert_same([(None, replies[str(j)]) for j in range(len(DATA))], [(None, own) for own in wanted])
+
+
 MODELS: dict[str, dict[str, Any]] = {
     "linear": {},
     "paper": {"preset": "paper"},
     "likelihood": {"score": "likelihood"},
     "refit": {"refit": True},
+    "bootstrap": {"bootstrap": 2},
     "knowledge": {"knowledge": dagora.Knowledge([], [("x1", "x2")], [])},
     "mlp": {"model": "mlp", "hidden": 3},
     "masked": {"model": "masked", "hidden": 2},
@@ -111,10 +132,47 @@ def test_a_run_is_the_same_bit_for_bit(name: str, aggregation: str, monkeypatch:
     assert one.rounds == other.rounds
 
 
+@pytest.mark.parametrize("name", ["linear", "refit", "bootstrap", "mlp"])
+def test_rounds_are_taken_together_and_nothing_else_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, int]] = []
+    taken = AdmmSite.at_benches
+
+    def counted(
+        part: AdmmSite[Any], states: Sequence[SiteState[Any]], message: Message, step: Any
+    ) -> list[tuple[SiteState[Any], Summand]]:
+        asked.append((message["phase"], len(states)))
+        return taken(part, states, message, step)
+
+    monkeypatch.setattr(AdmmSite, "at_benches", counted)
+    _, sites = dagora.simulate(4, 4, 90, 3, seed=1)
+    dagora.learn(sites, **MODELS[name])
+    assert {phase for phase, _ in asked} == ({"consensus", "curvature"} if name == "mlp" else {"consensus"})
+    assert {count for _, count in asked} == {3}
+    assert len(asked) > 10 * (1 + MODELS[name].get("bootstrap", 0))
+
+
+@pytest.mark.parametrize("aggregation", ["plain", "masked", "shared"])
+def test_a_question_that_the_aggregation_answers_costs_no_site_its_learning(
+    aggregation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    learned = LocalSite.local_update
+
+    def counted(part: LocalSite, state: Moments, message: Message) -> tuple[Moments, Summand]:
+        asked.append(message.get("phase"))
+        return learned(part, state, message)
+
+    monkeypatch.setattr(LocalSite, "local_update", counted)
+    _, sites = dagora.simulate(4, 4, 90, 3, seed=1)
+    dagora.learn(sites, method="voting", refit=True, aggregation=aggregation)
+    assert asked == ["learn"] * 3
+
+
 class Counting:
     """Adds a number; together, where nobody is in trouble."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[Exception] = NumericalError) -> None:
+        self.error = error
         self.together = 0
         self.alone = 0
 
@@ -124,12 +182,15 @@ class Counting:
     def local_update(self, state: float, message: Message) -> tuple[float, Summand]:
         self.alone += 1
         if state < 0.0:
-            raise NumericalError("no negative numbers")
+            raise self.error("no negative numbers")
         return state + 1.0, {"sum": np.array(state)}
+
+    def joint(self, message: Message) -> bool:
+        return message.get("phase") == "any"
 
     def local_updates(self, states: Sequence[float], message: Message) -> list[tuple[float, Summand]]:
         if min(states) < 0.0:
-            raise NumericalError("no negative numbers")
+            raise self.error("no negative numbers")
         self.together += 1
         return [(state + 1.0, {"sum": np.array(state)}) for state in states]
 
@@ -155,10 +216,11 @@ def test_one_that_was_asked_before_the_others_is_not_moved_again() -> None:
     assert (part.together, part.alone) == (1, 1)
 
 
-def test_whoever_is_in_trouble_is_named_and_the_others_are_not() -> None:
-    part = Counting()
+@pytest.mark.parametrize("error", [NumericalError, np.linalg.LinAlgError])
+def test_whoever_is_in_trouble_is_named_and_the_others_are_not(error: type[Exception]) -> None:
+    part, name = Counting(error), "site 'b': " if error is NumericalError else ""
     sites = [Site(name, part, number, Plain()) for name, number in (("a", 1.0), ("b", -1.0), ("c", 2.0))]
-    with pytest.raises(NumericalError, match=r"^site 'b': no negative numbers$"):
+    with pytest.raises(error, match=f"^{name}no negative numbers$"):
         total(InProcess(sites), 1)
     assert part.together == 0
     assert total(InProcess([sites[0], sites[2]]), 1) == 3.0  # what a had computed before b was asked still stands

@@ -67,7 +67,7 @@ def test_a_fit_knows_its_slopes_losses_and_what_would_change_it(bounded: bool, s
     assert fit.loss > losses(S, in_order(S, price), list(range(6)), price).sum() - 1e-9
     for some in ([4, 1], [0, 3]):
         columns = np.random.default_rng(seed).uniform(-1.0, 1.0, (6, 2)) * (np.arange(6) % 2 == 0)[:, None]
-        fit.replace(S, columns, np.array(some), price)
+        fit.put(S, columns, np.array(some), price)
         np.testing.assert_array_equal(fit.W[:, some], columns)
         np.testing.assert_allclose(fit.slope, S @ (fit.W - np.eye(6)), atol=1e-12)
         np.testing.assert_allclose([column.loss for column in fit.columns], losses(S, fit.W, list(range(6)), price))

@@ -36,7 +36,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from dagora.algorithms.bench import Bench
+from dagora.algorithms.bench import Bench, Scratch
 from dagora.algorithms.covariance import folded, unfolded
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
@@ -124,21 +124,24 @@ class AdmmSite(Generic[Problem]):
 
     def local_update(self, state: SiteState[Problem], message: Message) -> tuple[SiteState[Problem], Summand]:
         """Answer the phase that the message is in."""
+        match message.get("phase"):
+            case "count":
+                return state, self._count(state.data)
+            case "spread":
+                return state, self._spread(state.data.about(array(message, "mean")))
+        if not self.joint(message):
+            raise MessageError("message refused: it names no phase of this algorithm")
         return self.local_updates([state], message)[0]
+
+    def joint(self, message: Message) -> bool:
+        """Sites of one process take the steps of rounds together."""
+        return message.get("phase") == "consensus"
 
     def local_updates(
         self, states: Sequence[SiteState[Problem]], message: Message
     ) -> list[tuple[SiteState[Problem], Summand]]:
-        """The same for several sites of one process."""
-        match message.get("phase"):
-            case "count":
-                return [(state, self._count(state.data)) for state in states]
-            case "spread":
-                mean = array(message, "mean")
-                return [(state, self._spread(state.data.about(mean))) for state in states]
-            case "consensus":
-                return self.at_benches(states, message, self._round)
-        raise MessageError("message refused: it names no phase of this algorithm")
+        """A round of several sites."""
+        return self.at_benches(states, message, self._round)
 
     def at_benches(
         self,
@@ -147,8 +150,7 @@ class AdmmSite(Generic[Problem]):
         step: Callable[[Bench[Problem], Message], tuple[Bench[Problem], list[Summand]]],
     ) -> list[tuple[SiteState[Problem], Summand]]:
         """Take a step at every bench; whoever has no place yet is given one."""
-        if any(state.bench is None for state in states):
-            states = self._seated(states, message)
+        states = self._seated(states, message)
         benches: dict[int, list[int]] = {}
         for k, state in enumerate(states):
             benches.setdefault(id(state.bench), []).append(k)
@@ -175,15 +177,18 @@ class AdmmSite(Generic[Problem]):
         return squares | {"inputs": folded(scatter[-inputs:, -inputs:])} if inputs else squares
 
     def _seated(self, states: Sequence[SiteState[Problem]], message: Message) -> list[SiteState[Problem]]:
-        """At benches for those whose problems go together."""
-        metric = array(message, "metric")
-        prepared = [self._prepared(state.data, message) for state in states]
-        found = list(states)
+        """Whoever has no place yet at one of the benches for those whose problems go together."""
+        found, standing = list(states), [k for k, state in enumerate(states) if state.bench is None]
+        if not standing:
+            return found
+        metric, scratch = array(message, "metric"), Scratch()
+        prepared = [self._prepared(states[k].data, message) for k in standing]
         for places, problem in self.model.together([problem for problem, _ in prepared]):
             weight = np.array([prepared[place][1] for place in places])
-            bench = Bench.of(problem, weight, metric)
+            bench = Bench(problem, weight, metric, scratch)
             for seat, place in enumerate(places):
-                found[place] = replace(states[place], bench=bench, place=seat)
+                k = standing[place]
+                found[k] = replace(states[k], bench=bench, place=seat)
         return found
 
     def _prepared(self, data: Moments, message: Message) -> tuple[Problem, float]:
@@ -211,8 +216,8 @@ class AdmmSite(Generic[Problem]):
             bench = bench.roomy(W.shape, self.consensus.memory)
         if not (W.shape == bench.shape and bool(np.isfinite(W).all()) and 0.0 < rho < np.inf):
             raise MessageError("message refused: its parameters or penalty are none of this algorithm")
-        u = bench.duals(W, mix, number(message, "rescale"))  # line 7, Eq. 7
-        B, problem = self.model.prox(bench.problem, bench.centres(W, u), rho)  # line 2, Eq. 4
+        u, centre = bench.duals_and_centres(W, mix, number(message, "rescale"))  # line 7, Eq. 7
+        B, problem = self.model.prox(bench.problem, centre, rho)  # line 2, Eq. 4
         if self.multipliers is not None:
             u = self.multipliers(problem, u)
         bench, positions, products = bench.moved(problem, W, B, u, keep)

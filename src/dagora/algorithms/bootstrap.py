@@ -10,7 +10,7 @@ the site could not compute it ("failed": its solver refused the rows drawn, of w
 ones).  A replicate that fails, at a site or at the server, is counted, left out of the frequencies, and told of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dagora.confidence import Confidence
 from dagora.data.resample import Resamples, RowsError
 from dagora.errors import InputError, MessageError, NumericalError
 from dagora.federated.message import Message
-from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total
+from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total, asks_jointly
 from dagora.graphs import ARROW, UNDIRECTED, break_cycles
 
 FAILED = "failed"
@@ -59,15 +59,14 @@ class BootstrapSite:
             raise MessageError("message refused: it is of no replicate that is due")
         phase = str(message.get("phase", ""))
         if asked == 0:
-            inner, summand = self.whole.local_update(state.inner, message)
-            return self._answered(state, inner, phase, summand), summand
+            return self._answered(state, *self.whole.local_update(state.inner, message), phase)
         if asked > state.replicate:
             drawn = state.data.drawn(asked)  # what cannot be read again is no failure of a replicate
             state = replace(state, replicate=asked, inner=self.part.init(drawn))
         try:
             if state.inner is None:
                 raise NumericalError("this replicate has failed here")
-            inner, summand = self.part.local_update(state.inner, message)
+            return self._answered(state, *self.part.local_update(state.inner, message), phase)
         except RowsError:
             raise
         except _FAILURES:
@@ -75,11 +74,27 @@ class BootstrapSite:
                 raise
             nothing = {name: np.zeros(shape) for name, shape in state.shapes[phase].items()}
             return replace(state, inner=None), {**nothing, FAILED: np.array(1.0)}
-        return self._answered(state, inner, phase, summand), {**summand, FAILED: np.array(0.0)}
 
-    def _answered(self, state: SiteState, inner: Any, phase: str, summand: Summand) -> SiteState:
+    def joint(self, message: Message) -> bool:
+        """As the algorithm does."""
+        return asks_jointly(self._asked(message), message)
+
+    def local_updates(self, states: Sequence[SiteState], message: Message) -> list[tuple[SiteState, Summand]]:
+        """The algorithm's steps of several sites, if the replicate stands at all of them."""
+        part, replicate, phase = self._asked(message), message.get("replicate"), str(message.get("phase", ""))
+        assert asks_jointly(part, message)
+        if any(state.replicate != replicate or state.inner is None for state in states):
+            return [self.local_update(state, message) for state in states]
+        steps = part.local_updates([state.inner for state in states], message)
+        return [self._answered(state, *step, phase) for state, step in zip(states, steps, strict=True)]
+
+    def _asked(self, message: Message) -> SitePart[Any, Any]:
+        return self.whole if message.get("replicate") == 0 else self.part
+
+    def _answered(self, state: SiteState, inner: Any, summand: Summand, phase: str) -> tuple[SiteState, Summand]:
         shapes = {name: np.shape(values) for name, values in summand.items()}
-        return replace(state, inner=inner, shapes={**state.shapes, phase: shapes})
+        state = replace(state, inner=inner, shapes={**state.shapes, phase: shapes})
+        return state, {**summand, FAILED: np.array(0.0)} if state.replicate > 0 else summand
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,14 @@ class MeasuredSite(AdmmSite[Problem]):
 
     model: CurvedModel[Any, Problem]
 
+    def joint(self, message: Message) -> bool:
+        """Rounds, and curvatures."""
+        return message.get("phase") == "curvature" or super().joint(message)
+
     def local_updates(
         self, states: Sequence[SiteState[Problem]], message: Message
     ) -> list[tuple[SiteState[Problem], Summand]]:
-        """The phases of ADMM, and "curvature"."""
+        """A round of ADMM, or "curvature"."""
         if message.get("phase") == "curvature":
             return self.at_benches(states, message, self._measure)
         return super().local_updates(states, message)

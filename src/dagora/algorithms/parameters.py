@@ -21,7 +21,7 @@ from dagora.arrays import FloatArray, IntArray
 from dagora.data.moments import Moments
 from dagora.errors import MessageError
 from dagora.federated.message import Message, array
-from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total, local_updates
+from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total, asks_jointly
 from dagora.graphs import break_cycles
 
 PHASE = "parameters"
@@ -47,24 +47,27 @@ class ParametersSite:
 
     def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
         """Sums of the site's rows, or the algorithm's answer."""
-        return self.local_updates([state], message)[0]
-
-    def local_updates(self, states: Sequence[SiteState], message: Message) -> list[tuple[SiteState, Summand]]:
-        """The same for several sites."""
         if message.get("phase") != PHASE:
-            steps = local_updates(self.part, [state.inner for state in states], message)
-            return [(replace(state, inner=inner), sums) for state, (inner, sums) in zip(states, steps, strict=True)]
-        return [(state, self._sums(state, message)) for state in states]
-
-    def _sums(self, state: SiteState, message: Message) -> Summand:
+            inner, summand = self.part.local_update(state.inner, message)
+            return replace(state, inner=inner), summand
         centre, (i, j) = array(message, "centre"), _pairs(message, len(state.data.mean))
         if centre.shape != state.data.mean.shape:
             raise MessageError("message refused: its centre is not one of these variables")
-        return {
+        return state, {
             "rows": np.array(float(state.data.n)),
             "sum": state.data.n * (state.data.mean - centre),
             "products": state.data.about(centre)[i, j],
         }
+
+    def joint(self, message: Message) -> bool:
+        """As the algorithm does."""
+        return asks_jointly(self.part, message)
+
+    def local_updates(self, states: Sequence[SiteState], message: Message) -> list[tuple[SiteState, Summand]]:
+        """The algorithm's steps of several sites."""
+        assert asks_jointly(self.part, message)
+        steps = self.part.local_updates([state.inner for state in states], message)
+        return [(replace(state, inner=inner), sums) for state, (inner, sums) in zip(states, steps, strict=True)]
 
 
 def _pairs(message: Message, d: int) -> tuple[IntArray, IntArray]:

@@ -62,15 +62,8 @@ class RefitSite:
 
     def local_update(self, state: SiteState[Fit], message: Message) -> tuple[SiteState[Fit], Summand]:
         """The phases of ADMM, and "fit"."""
-        return self.local_updates([state], message)[0]
-
-    def local_updates(self, states: Sequence[SiteState[Fit]], message: Message) -> list[tuple[SiteState[Fit], Summand]]:
-        """The same for several sites."""
         if message.get("phase") != "fit":
-            return self.admm.local_updates(states, message)
-        return [(state, self._sums(state, message)) for state in states]
-
-    def _sums(self, state: SiteState[Fit], message: Message) -> Summand:
+            return self.admm.local_update(state, message)
         variables, theta = array(message, "variables"), array(message, "theta")
         used, products = array(message, "used"), array(message, "products")
         d, size, T = self.model.architecture.d, self.model.architecture.size, variables.size
@@ -81,7 +74,16 @@ class RefitSite:
         if not np.isin(variables, np.arange(d)).all():
             raise MessageError("message refused: it asks for a fit of variables that this site does not have")
         own = self.model.apart(state.bench.problem, [state.place])
-        return self.model.normal_equations(own, variables.astype(np.int64), theta, used != 0.0, products != 0.0)
+        sums = self.model.normal_equations(own, variables.astype(np.int64), theta, used != 0.0, products != 0.0)
+        return state, sums
+
+    def joint(self, message: Message) -> bool:
+        """As ADMM does."""
+        return self.admm.joint(message)
+
+    def local_updates(self, states: Sequence[SiteState[Fit]], message: Message) -> list[tuple[SiteState[Fit], Summand]]:
+        """ADMM's steps of several sites."""
+        return self.admm.local_updates(states, message)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ the algorithm, and a transport nothing of anything.  States are frozen dataclass
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
 from dagora.confidence import Confidence
@@ -71,25 +71,28 @@ class SitePart(Protocol[Data_contra, SiteState]):
     def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
         """Answer a broadcast with what the site adds to the total.
 
-        The summand's arrays stand until the next step; whoever keeps them longer copies them.
+        The step may be taken again from the same state, but not from an earlier one: states may share room to work in.
+        So the summand's arrays stand until the next step; whoever keeps them longer copies them.
         """
 
 
 @runtime_checkable
 class JointPart(SitePart[Data_contra, SiteState], Protocol):
-    """A site part that takes the steps of several sites of one process at once: the same bits, with fewer calls."""
+    """A site part that can take the steps of several sites of one process at once.
+
+    By numpy they are the steps that each would take alone, to the bit; on an accelerator, but for rounding.
+    """
+
+    def joint(self, message: Message) -> bool:
+        """Whether this message asks for such a step."""
 
     def local_updates(self, states: Sequence[SiteState], message: Message) -> Sequence[tuple[SiteState, Summand]]:
-        """What `local_update` gives for each state."""
+        """What `local_update` gives for each state, for such a message."""
 
 
-def local_updates(
-    part: SitePart[Any, SiteState], states: Sequence[SiteState], message: Message
-) -> Sequence[tuple[SiteState, Summand]]:
-    """The steps of several sites: at once where the part can, else one after the other."""
-    if isinstance(part, JointPart):
-        return part.local_updates(states, message)
-    return [part.local_update(state, message) for state in states]
+def asks_jointly(part: SitePart[Any, Any], message: Message) -> TypeGuard[JointPart[Any, Any]]:
+    """Whether the part can take steps together, and the message asks for one."""
+    return isinstance(part, JointPart) and part.joint(message)
 
 
 class ServerPart(Protocol[ServerState]):

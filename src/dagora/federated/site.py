@@ -10,7 +10,7 @@ import numpy as np
 from dagora.errors import DagoraError, MessageError
 from dagora.federated.guard import Guard, Shapes
 from dagora.federated.message import Message, decode, encode
-from dagora.federated.protocol import Aggregation, Data, JointPart, SitePart, SiteState, Summand
+from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Summand, asks_jointly
 from dagora.federated.vault import Vault
 
 
@@ -82,7 +82,7 @@ class Site(Generic[Data, SiteState]):
         return summand
 
     def _summand(self, message: Message) -> Summand:
-        if self._last is not None and _turn(message) == _turn(self._last[0]) != (None, None):
+        if self._last is not None and self._was_asked(message):
             earlier, summand = self._last
             if message is not earlier and encode(_question(message)) != encode(_question(earlier)):
                 raise MessageError(f"round {message.get('round')} was asked before with another question; refused")
@@ -99,22 +99,27 @@ class Site(Generic[Data, SiteState]):
 
     def _is_due(self, message: Message) -> bool:
         """Whether an answer would move the state."""
-        return self._last is None or not (_turn(message) == _turn(self._last[0]) or _is_over(message, self._last[0]))
+        return not (self._was_asked(message) or (self._last is not None and _is_over(message, self._last[0])))
+
+    def _was_asked(self, message: Message) -> bool:
+        return self._last is not None and _turn(message) == _turn(self._last[0]) != (None, None)
 
 
 def step_together(sites: Sequence[Site[Any, Any]], message: Message) -> None:
     """Let sites of one process that are about to be asked take their steps at once, where their part can.
 
-    Nothing leaves a site by this: each still answers for itself, and finds its summand ready.  If there is trouble with
-    one of them, nothing has happened, and that site will tell when it is asked.
+    Nothing leaves a site by this, and no state moves: each still answers for itself, under its own policy and
+    protection, and finds its summand ready.  If there is trouble with one of them, it will tell when it is asked.
     """
     due = [site for site in sites if site._is_due(message)]
-    part = due[0]._part if due else None
-    if len(due) < 2 or not isinstance(part, JointPart) or any(site._part is not part for site in due):
+    if len(due) < 2 or len({id(site._part) for site in due}) > 1:
+        return
+    part = due[0]._part
+    if not asks_jointly(part, message):
         return
     try:
         steps = part.local_updates([site._state for site in due], message)
-    except DagoraError:
+    except Exception:  # whatever it is, it comes again, at the site that it is about
         return
     for site, (state, summand) in zip(due, steps, strict=True):
         site._ahead = message, state, summand

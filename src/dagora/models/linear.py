@@ -72,7 +72,7 @@ class LinearModel:
 
     def apart(self, problem: LeastSquares, places: Sequence[int]) -> LeastSquares:
         """The same, of some sites."""
-        return replace(problem, factor=problem.factor[places], eigenvalues=problem.eigenvalues[places], rho=0.0)
+        return LeastSquares(problem.factor[places], problem.eigenvalues[places], problem.metric)
 
     def prox(self, problem: LeastSquares, centre: FloatArray, rho: float) -> tuple[FloatArray, LeastSquares]:
         """Solve (G + rho D) B = rho D C + G E in closed form, E the first d columns of I.

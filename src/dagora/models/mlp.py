@@ -40,11 +40,16 @@ _NUMBERS = 1 << 27  # of the largest arrays of a lot
 class Fit:
     """A site's rows and where its networks stand; of several sites, the networks of one after those of the other."""
 
-    rows: Tensor  # (n, d); or (networks, n, d), where not all have the same
+    rows: Tensor  # (n, d); or (sites, n, d)
     targets: Tensor  # (networks, n)
     scale: float  # N = total rows x weight
     theta: FloatArray  # (networks, size)
     metric: Tensor
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the networks see: (n, d), or of several sites (networks, n, d), made anew each time it is asked for."""
+        return self.rows if self.rows.dim() == 2 else self.rows.repeat_interleave(self.rows.shape[2], 0)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class MlpModel:
         On the CPU each by itself: where numbers lie decides there how torch rounds, and a site's answer must not depend
         on who else is in its process.
         """
-        if self.device == "cpu":
+        if torch.device(self.device).type == "cpu":
             return [([place], problem) for place, problem in enumerate(problems)]
         d, rows = self.architecture.d, [problem.targets.shape[1] for problem in problems]
         kinds = [(n, problem.scale) for n, problem in zip(rows, problems, strict=True)]
@@ -84,7 +89,7 @@ class MlpModel:
             [
                 replace(
                     problem,
-                    rows=problem.rows[d * place],
+                    rows=problem.rows[place],
                     targets=problem.targets[site],
                     theta=problem.theta[site],
                     metric=problem.metric[site],
@@ -99,7 +104,7 @@ class MlpModel:
 
     def curvature(self, problem: Fit) -> FloatArray:
         """Sums over rows of squared derivatives."""
-        total: FloatArray = squares(self._point(problem.theta, problem.rows)).cpu().numpy()
+        total: FloatArray = squares(self._point(problem.theta, problem.inputs)).cpu().numpy()
         return total
 
     def normal_equations(
@@ -127,7 +132,7 @@ class MlpModel:
 
     def prox(self, problem: Fit, centre: FloatArray, rho: float) -> tuple[FloatArray, Fit]:
         """Gauss-Newton steps."""
-        f = AtRows(self.architecture, problem.rows)
+        f = AtRows(self.architecture, problem.inputs)
         free = self._tensor(self.architecture.free()).repeat(self._sites(problem), 1)
         target = self._tensor(centre.reshape(problem.theta.shape))
         proximal = Proximal(f, problem.targets, problem.scale, rho * problem.metric, target, free)
@@ -180,6 +185,6 @@ def joined(fits: Sequence[Fit]) -> Fit:
     """The networks of several sites, one site's after the other's."""
     if len(fits) == 1:
         return fits[0]
-    rows = torch.cat([fit.rows.expand(len(fit.targets), *fit.rows.shape) for fit in fits])
+    rows = torch.stack([fit.rows for fit in fits])
     targets, metric = torch.cat([fit.targets for fit in fits]), torch.cat([fit.metric for fit in fits])
     return Fit(rows, targets, fits[0].scale, np.concatenate([fit.theta for fit in fits]), metric)

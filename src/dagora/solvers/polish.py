@@ -22,8 +22,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from dagora.arrays import BoolArray, FloatArray, IntArray
-from dagora.solvers import sets
 from dagora.solvers.bounded import Price, continued, regress
+from dagora.solvers.sets import as_columns, as_sets
 from dagora.solvers.trials import Fit, Reversals, Table, gains, measured, targets
 
 _EFFECT = 0.05  # on standardised variables: weaker edges are not worth a try
@@ -59,12 +59,12 @@ class Limits:
     @cached_property
     def permitted_parents(self) -> list[int]:
         """Of each variable, as a set (sets.py)."""
-        return sets.as_sets(self.permitted)
+        return as_sets(self.permitted)
 
     @cached_property
     def required_parents(self) -> list[int]:
         """The same for those that are required."""
-        return sets.as_sets(self.required)
+        return as_sets(self.required)
 
 
 def polish(
@@ -124,7 +124,7 @@ def _refitted(S: FloatArray, fit: Fit, free: BoolArray, price: Price) -> bool:
 
     Whether all came to their end.
     """
-    kept = [column.holds(parents) for column, parents in zip(fit.columns, sets.as_sets(free), strict=True)]
+    kept = [column.holds(parents) for column, parents in zip(fit.columns, as_sets(free), strict=True)]
     moved = np.flatnonzero(~np.array(kept))
     if len(moved) == 0:
         return True
@@ -138,7 +138,7 @@ def _refitted(S: FloatArray, fit: Fit, free: BoolArray, price: Price) -> bool:
     if len(better):
         some = moved[better]
         new[:, better], further = continued(S, targets(S, some), old[:, better], own[:, better], price.of(some))
-    fit.replace(S, new, moved, price)
+    fit.put(S, new, moved, price)
     return ended and further
 
 
@@ -172,8 +172,8 @@ def _reversed(S: FloatArray, fit: Fit, allowed: BoolArray, limits: Limits, table
     columns = np.zeros((p, 2))
     for place, key in enumerate(((i, j, False), (i, j, True))):  # a bounded price may have other minima, worse ones
         columns[table.columns[key].parents, place] = table.columns[key].weights
-    fit.replace(S, columns, np.array([j, i]), limits.price)
-    return _reordered(allowed, i, j, sets.as_columns([spared[best]], p)[:d, 0])
+    fit.put(S, columns, np.array([j, i]), limits.price)
+    return _reordered(allowed, i, j, as_columns([spared[best]], p)[:d, 0])
 
 
 def _settled(S: FloatArray, W: FloatArray, required: BoolArray) -> BoolArray:

@@ -64,7 +64,7 @@ class Fit:
         """Penalised, of all variables."""
         return sum(column.loss for column in self.columns)
 
-    def replace(self, S: FloatArray, columns: FloatArray, variables: IntArray, price: Price) -> None:
+    def put(self, S: FloatArray, columns: FloatArray, variables: IntArray, price: Price) -> None:
         """Give variables other coefficients."""
         slope, found = measured(S, columns, variables, price)
         self.W[:, variables], self.slope[:, variables] = columns, slope
@@ -142,9 +142,9 @@ def _try_first(
             new.append((edge, free))
     for start in range(0, len(new), _BLOCK // 2):
         edges, free_of_both = zip(*new[start : start + _BLOCK // 2], strict=True)
-        sources, targets = zip(*edges, strict=True)
+        parents, children = zip(*edges, strict=True)
         targets_free, sources_free = zip(*free_of_both, strict=True)
-        found = _tried(S, fit, targets + sources, targets_free + sources_free, price, table)
+        found = _tried(S, fit, children + parents, targets_free + sources_free, price, table)
         for k, edge in enumerate(edges):
             table.first[edge] = (*free_of_both[k], found[k].loss + found[k + len(edges)].loss)
 
