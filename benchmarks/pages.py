@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks.tables import RESULTS
 
-PAGES = tuple(Path(__file__).parents[1] / "docs" / name for name in ("benchmarks.md", "nonlinear.md"))
+_DOCS = Path(__file__).parents[1] / "docs"
+PAGES = tuple(_DOCS / f"{page}.md" for page in ("benchmarks", "learners", "nonlinear", "privacy"))
 _PLACE = re.compile(r"<!-- table (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
