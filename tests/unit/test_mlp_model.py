@@ -273,6 +273,7 @@ def test_networks_of_several_sites_take_the_steps_that_each_would_take(hidden: t
     model = settings[0].model()
     problems = [at.problem(model) for at in settings]
     assert [places for places, _ in model.together(problems)] == [[0], [1], [2]]  # on the CPU
+    assert len(MlpModel(model.architecture, model.start, "cpu:0").together(problems)) == 3  # another name of the CPU
     together, centres = joined(problems), np.stack([at.centre for at in settings])
     for scale in (1.0, 0.5):
         found, together = model.prox(together, scale * centres, 0.7)
