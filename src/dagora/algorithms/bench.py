@@ -32,8 +32,8 @@ class Bench(Generic[Problem]):
     Arrays have an axis of sites first, matrices being rows of numbers.  `positions`, the last summands w_k (B_k + u_k),
     and `residuals`, the last sqrt(w_k D) (B_k - W) (so that their plain inner products are those of the metric D), are
     rings: a step writes where the bench that it starts from does not read, so that it may be taken again.  Benches of
-    earlier rounds are void.  So a round makes no new arrays of W's size but those of the model's step, and where D has a
-    number for each entry, its root.
+    earlier rounds are void.  So a round makes no new arrays of W's size but those of the model's step, and the root of
+    D where that has a number for each entry.
     """
 
     problem: Problem
