@@ -133,7 +133,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         "message.decode": Reader(messages, as_message, decode, _comes_back),
         "Layout.read": Reader([text.encode() for text in LAYOUTS], as_text, _layout, _can_be_filled),
         "common_layout": Reader(layouts, as_message, partial(_layout_of_two, layouts[0]), _can_be_filled),
-        "Question.of": Reader(asked, as_message, _question, lambda question: bool(question.context(SITE))),
+        "Question.of": Reader(asked, as_message, _question, lambda question: bool(COHORT.context(question, SITE))),
         "Cohort.open, altered": Reader(messages[3:4], as_message, _opened, _is_what_was_signed),
         "Cohort.open, signed": Reader(messages, as_message, _signed_and_opened, _comes_back),
         "texts.text_in": Reader(texts, as_message, _text, lambda text: isinstance(text, str)),
@@ -275,7 +275,7 @@ def _is_what_was_signed(found: Message) -> bool:
 
 def _signed_and_opened(data: bytes) -> Message:
     """A site's own nonsense."""
-    signature = KEY.sign(QUESTION.context(SITE) + sha256(data).digest())
+    signature = KEY.sign(COHORT.context(QUESTION, SITE) + sha256(data).digest())
     reply: Message = {"body": np.frombuffer(data, np.uint8), "signature": np.frombuffer(signature, np.uint8)}
     return COHORT.open(SITE, QUESTION, reply)
 

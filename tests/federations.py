@@ -21,12 +21,16 @@ from dagora.federated.message import Message, decode, encode
 from dagora.federated.policy import Policy
 from dagora.federation import member
 from dagora.federation.coordinator import coordinate
-from dagora.federation.kits import SERVER, SITE, Kit
+from dagora.federation.kits import ADMIN, SERVER, SITE, Kit
+from dagora.federation.local import LEDGERS
 from dagora.federation.member import Member
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.provision import Federation, provision
+from dagora.federation.site import ledger_of
 
 SITES = ("north", "south", "east")
+SPARE = "west"  # a site with a kit that most federations here do without
 ADMINISTRATOR = "ada@example.org"
 RUN = "run-1"
 
@@ -44,13 +48,19 @@ def made_kits() -> Path:
     """A folder with everyone's kit, made once a process and only ever copied from."""
     folder = Path(tempfile.mkdtemp(prefix="dagora-kits-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    provision(Federation("trial", "localhost", 8002, SITES, (ADMINISTRATOR,), "127.0.0.1"), folder)
+    provision(Federation("trial", "localhost", 8002, (*SITES, SPARE), (ADMINISTRATOR,), "127.0.0.1"), folder)
     return folder
 
 
 @cache
 def _read_kit(name: str) -> Kit:
-    return Kit.read(made_kits() / name, SERVER if name == SERVER else SITE)
+    role = {SERVER: SERVER, ADMINISTRATOR: ADMIN}.get(name, SITE)
+    return Kit.read(made_kits() / name, role)
+
+
+def administrator() -> Kit:
+    """The kit of the one who orders runs."""
+    return _read_kit(ADMINISTRATOR)
 
 
 def fresh_kit(name: str, folder: Path) -> Kit:
@@ -120,7 +130,12 @@ class Hall:
 
     def run(self, plan: Plan, wire: "Wire | None" = None, run: str = RUN) -> dagora.Result:
         """Start the server on a run; again, after it has crashed."""
-        return coordinate(self.kits[SERVER], run, plan, self.kept(run), Wire(self) if wire is None else wire)
+        order = Order.signed(administrator(), run, plan)
+        return coordinate(self.kits[SERVER], order, self.kept(run), Wire(self) if wire is None else wire)
+
+    def ledger(self, site: str) -> Path:
+        """The file of the record of a site's data set."""
+        return self.folder / LEDGERS / f"{site}.jsonl"
 
     def notes(self, site: str, event: str = "refused") -> list[str]:
         """Details of such events in the site's ledger."""
@@ -128,7 +143,8 @@ class Hall:
         return [what.detail for what in found if isinstance(what, Noted) and what.event == event]
 
     def _member(self, site: str) -> Member:
-        return Member(self.kits[site], self.data[site], self.policy)
+        ledger = ledger_of(site, self.folder / LEDGERS)
+        return Member(self.kits[site], self.data[site], self.policy, ledger)
 
 
 class Wire:

@@ -61,7 +61,8 @@ def assemble(
     warnings: tuple[str, ...] = ()
     if options.networks and pooled is not None and options.method not in ("voting", "average"):
         warnings = _check_for_networks(options, names, pooled)
-    protection = AGGREGATIONS[aggregation](Cohort.simulated(tuple(data)), privacy)
+    cohort = Cohort.simulated(tuple(data)).under(options=repr(options), columns=repr(names))
+    protection = AGGREGATIONS[aggregation](cohort, privacy)
     return Assembly(build_under(options, names, protection), protection, data, rows, warnings)
 
 

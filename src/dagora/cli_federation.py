@@ -82,9 +82,19 @@ def site_command(
         Path | None, typer.Option(help="What the site allows (TOML; see dagora policy).  Without: the defaults.")
     ] = None,
     no_policy: Annotated[bool, typer.Option("--no-policy", help="Allow all; for trials on data of no one.")] = False,
+    data_set: Annotated[
+        str | None, typer.Option(help="What you call these data (the site's name): their budget goes by it.")
+    ] = None,
+    ledgers: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the records of your data sets (~/.local/state/dagora/ledgers).  Keep it."),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="BLAS threads; one gives equal bits for equal input.")] = 1,
 ) -> None:
     """Run a site in the foreground; it answers the server of its kit, as far as its policy lets it.
+
+    What left the data is recorded in LEDGERS/DATA_SET.jsonl.  Later runs are counted there, also with another kit or
+    with new rows.
 
     Example: dagora federation site kits/north --data north.csv --policy policy.toml
     """
@@ -93,7 +103,8 @@ def site_command(
         raise InputError("policy: --no-policy and --policy exclude each other; leave one out")
     from dagora.federation.site import serve_site
 
-    serve_site(kit, data, None if no_policy else Policy() if policy is None else Policy.read(policy), threads)
+    rules = None if no_policy else Policy() if policy is None else Policy.read(policy)
+    serve_site(kit, data, rules, threads, data_set, ledgers)
 
 
 @federation.command("run")
@@ -225,13 +236,15 @@ def local_command(
 
 @federation.command("verify-log")
 def verify_log_command(
-    places: Annotated[list[Path], typer.Argument(metavar="KIT...", help="Kits, or audit logs (ledger.jsonl).")],
+    places: Annotated[
+        list[Path], typer.Argument(metavar="LOG...", help="Audit logs (LEDGERS/*.jsonl), or the server's kit.")
+    ],
     noted: Annotated[str | None, typer.Option(help="A head that was noted earlier; it must still be there.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Check that nobody has changed an audit log; `dagora ledger` shows what is in it.
 
-    Example: dagora federation verify-log kits/north
+    Example: dagora federation verify-log ledgers/north.jsonl kits/server
     """
     if noted is not None and len(places) > 1:
         raise InputError("noted: a head is that of one log; name one")

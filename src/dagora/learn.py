@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from threadpoolctl import threadpool_limits
 
+from dagora.aggregation.gaussian import Gaussian
 from dagora.aggregation.ledger import Ledger
 from dagora.aggregation.registry import check_privacy
 from dagora.algorithms.options import Options
@@ -20,7 +21,7 @@ from dagora.data.series import SeriesSource, open_series
 from dagora.data.tables import Streamed, open_tables
 from dagora.errors import InputError
 from dagora.federated.guard import Guard, PolicySource, read_policies
-from dagora.federated.policy import Job
+from dagora.federated.policy import DEFAULT_RUNS, Job
 from dagora.federated.run import Watcher, run
 from dagora.federated.site import Site, naming
 from dagora.files import make_folder
@@ -147,7 +148,8 @@ def learn(
         assembly = assemble(options, aggregation, privacy, tables, names)
         algorithm, protection, data = assembly.algorithm, assembly.protection, assembly.data
         delta = privacy.delta if privacy else None
-        job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, delta, options.replicates)
+        colluders = protection.colluders if isinstance(protection, Gaussian) else None
+        job = Job(token_hex(16), method, aggregation, tuple(data), epsilon, delta, options.replicates, colluders)
         guards = _guards(job, assembly.rows, policy, ledger, stack)
         for site, guard in guards.items():
             with naming(site):  # all are asked before any ledger counts the run
@@ -201,7 +203,7 @@ def _guards(
     policies = read_policies(policy, tuple(rows))
     if folder is not None:
         make_folder(folder)
-    elif any(p is not None and (p.runs is not None or p.epsilon is not None) for p in policies.values()):
+    elif any(p is not None and (p.runs != DEFAULT_RUNS or p.epsilon is not None) for p in policies.values()):
         raise InputError("ledger: a policy that limits runs or epsilon over the life of data needs one; name a folder")
     guards = {}
     for site, count in rows.items():

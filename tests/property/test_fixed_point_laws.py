@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dagora
 from dagora.aggregation import fixed_point, residues
+from dagora.aggregation.encoding import Encoder, check_witness
 from dagora.aggregation.fixed_point import LARGEST, Words
 
 NUMBERS = st.floats(min_value=-1e16, max_value=1e16, allow_nan=False)
@@ -87,14 +88,24 @@ def test_the_largest_summands_do_not_wrap_around(parties: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, LARGEST, -LARGEST, 1e300])
-def test_values_out_of_range_give_nothing_but_a_verdict(value: float) -> None:
+def test_of_values_out_of_range_there_are_no_words_until_the_run_ends(value: float) -> None:
+    encoder = Encoder(1)
     summand = {"rows": np.array(1.0), "squares": np.array([0.0, value])}
-    assert fixed_point.decode(fixed_point.encode_summand(summand, 1)).tolist() == [0.0, 0.0, 0.0, 1.0]
-    four = fixed_point.decode(fixed_point.encode_summand({"a": np.array([LARGEST / 4])}, 4))
-    assert four.tolist() == [0.0, 1.0]
-    fixed_point.check_verdict(0.0, 4)
-    with pytest.raises(dagora.NumericalError, match=r"at 2 of 4 sites.*not finite, or 2\^62 / 4"):
-        fixed_point.check_verdict(2.0, 4)
+    fine = {"rows": np.array(1.0), "squares": np.zeros(2)}
+    first = encoder.words("run", fine)
+    assert first is not None
+    assert fixed_point.decode(first).tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert encoder.words("run", summand) is None
+    assert encoder.words("run", fine) is None
+    assert encoder.words("another", fine) is not None
+    assert Encoder(4).words("run", {"a": np.array([LARGEST / 4])}) is None
+
+
+def test_the_witness_is_the_number_of_sites() -> None:
+    check_witness(4.0, 4)
+    for witness in (0.0, 3.0, 5.0, 4.0 + 1e-9, -4.0, 1e30):
+        with pytest.raises(dagora.NumericalError, match=r"the total of 4 sites is noise.*2\^62 / 4"):
+            check_witness(witness, 4)
 
 
 @given(SUMMANDS)

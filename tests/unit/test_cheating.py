@@ -10,7 +10,7 @@ import pytest
 
 import dagora
 from dagora.aggregation import fixed_point
-from dagora.aggregation.agreement import collect
+from dagora.aggregation.agreement import agree
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.encrypted import _packed, _vectors
 from dagora.aggregation.gaussian import Gaussian
@@ -83,18 +83,19 @@ def test_a_server_that_cheats_does_not_learn_a_sites_covariance_from_masked_admm
 
 
 def test_a_nonce_is_used_once() -> None:
-    aggregation = Shared(Cohort.simulated(NAMES), threshold=1)  # shares without randomness show the key stream
+    aggregation = Shared(Cohort.simulated(NAMES))
     wire = federation(aggregation)
     aggregation.total(wire, ask(1))
     asked, replies = next((m, r) for m, r in wire.log if m["secure.step"] == "deal")
     forget(wire, "deal", "bob")
-    with pytest.raises(MessageError, match="an answer is given once"):  # noqa: PT012
-        again = wire.exchange(asked, {"bob": {}})["bob"]
-        np.testing.assert_array_equal(payload(again)["shares"], payload(replies["bob"])["shares"])
+    again = wire.exchange(asked, {"bob": {}})["bob"]  # one message under one nonce, however often
+    np.testing.assert_array_equal(payload(again)["shares"], payload(replies["bob"])["shares"])
+    with pytest.raises(MessageError, match="an answer is given once"):
+        wire.exchange({**asked, "shift": 1.0}, {"bob": {}})
 
 
 def test_held_shares_for_different_questions_cannot_be_combined() -> None:
-    aggregation = Shared(Cohort.simulated(NAMES), threshold=2)
+    aggregation = Shared(Cohort.simulated(NAMES))
 
     class Equivocal(Wire):
         def exchange(
@@ -114,7 +115,7 @@ def test_held_shares_for_different_questions_cannot_be_combined() -> None:
     shares = np.stack([wire.dealt[name]["shares"] for name in NAMES])
     follow: Message = {"run": "run", "round": 1, "secure.attempt": 0, "secure.step": "combine"}
     for j, name in enumerate(NAMES):
-        with pytest.raises(MessageError, match="missing or was altered"):
+        with pytest.raises(MessageError, match="has not agreed to what is to be combined"):
             wire.exchange(follow, {name: {"secure.shares": shares[:, j]}})
 
 
@@ -149,7 +150,7 @@ def test_a_second_request_for_keys_does_not_turn_the_total_into_noise() -> None:
     aggregation, values = made("encrypted"), data()
     wire = federation(aggregation, values)
     aggregation.total(wire, ask(1))
-    wire.exchange({"run": "run", "round": 0, "secure.attempt": 0, "secure.step": "keys"}, {"ann": {}})
+    wire.exchange({"run": "run", "round": 0, "secure.attempt": 0, "secure.step": "contexts"}, {"ann": {}})
     np.testing.assert_allclose(aggregation.total(wire, ask(2))["value"], sum(values.values()))
 
 
@@ -227,7 +228,7 @@ def guarded(policy: Policy) -> tuple[Any, Wire]:
 
 def test_the_limit_on_rounds_counts_rounds() -> None:
     aggregation, wire = guarded(Policy(rounds=2))
-    keys = collect(aggregation._cohort, wire, "run")
+    keys = agree(aggregation._cohort, wire, "run")
     with pytest.raises(PolicyError):  # noqa: PT012
         for turn in range(-50, 0):
             wire.exchange({**ask(turn), "secure.attempt": 0, "secure.step": "sum", **keys})

@@ -115,7 +115,7 @@ def test_a_policy_limits_rounds_and_sizes_on_the_way() -> None:
     with pytest.raises(PolicyError, match=r"site 'north': policy: round 6 is not allowed here \(rounds: 5\)"):
         dagora.learn(SITES, policy=few)
     tight = Policy(aggregations=("plain",))
-    with pytest.raises(PolicyError, match=r"site 'south': policy: a summand of 7 values is too large"):
+    with pytest.raises(PolicyError, match=r"site 'south': policy: this site has too few rows"):
         dagora.learn(SITES, policy={"south": replace(tight, parameters_per_row=0.09)})
 
 
@@ -192,10 +192,10 @@ def test_the_ledger_command(tmp_path: Path) -> None:
     done = command("ledger", "north.jsonl", "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert told["site"] == "north"
-    assert [run["replies"] for run in told["runs"]] == [2, 2]  # its key, and its summand
+    assert [run["replies"] for run in told["runs"]] == [3, 3]  # its key, what all offered, and its summand
     shown = command("ledger", "north.jsonl", "--noted", told["head"], cwd=tmp_path)
     assert shown.returncode == 0
-    assert f"6 lines, unbroken; head {told['head']}" in shown.stdout
+    assert f"8 lines, unbroken; head {told['head']}" in shown.stdout
     lines = (tmp_path / "north.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "north.jsonl").write_text("".join(lines[:2] + lines[3:]))
     broken = command("ledger", "north.jsonl", cwd=tmp_path)

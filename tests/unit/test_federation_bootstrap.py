@@ -16,7 +16,19 @@ from dagora.federation import member
 from dagora.federation.coordinator import say_goodbye
 from dagora.federation.plan import Plan
 from dagora.federation.results import from_bytes, to_bytes
-from tests.federations import RUN, SITES, Hall, KilledError, Step, Wire, kill, learned, plan_for, without_waiting
+from tests.federations import (
+    ADMINISTRATOR,
+    RUN,
+    SITES,
+    Hall,
+    KilledError,
+    Step,
+    Wire,
+    kill,
+    learned,
+    plan_for,
+    without_waiting,
+)
 from tests.federations import written_sites as written
 
 R = 5
@@ -134,7 +146,7 @@ def test_a_seed_would_be_known_to_the_server() -> None:
     with pytest.raises(InputError, match="bootstrap: every replicate would spend epsilon"):
         plan_for(bootstrap=5, method="covariance", aggregation="gaussian", epsilon=1.0)
     assert "seed" not in plan_for(bootstrap=5).settings.settings
-    assert Plan.from_json(plan_for(bootstrap=5).to_json()).job(RUN, SITES).replicates == 5
+    assert Plan.from_json(plan_for(bootstrap=5).to_json()).job(RUN, ADMINISTRATOR).replicates == 5
 
 
 def test_a_policy_is_asked_before_anyone_joins(data: dict[str, Path], tmp_path: Path) -> None:
@@ -144,7 +156,7 @@ def test_a_policy_is_asked_before_anyone_joins(data: dict[str, Path], tmp_path: 
             Policy(replicates=0, parameters_per_row=1.0),
             r"5 bootstrap replicates are not allowed .*replicates: 0",
         ),
-        (Policy(replicates_per_row=0.1, parameters_per_row=1.0), r"too many for this site's rows"),
+        (Policy(replicates_per_row=0.1, parameters_per_row=1.0), "this site has too few rows for what is asked"),
     ):
         with Hall(tmp_path / str(policy.replicates), data, policy) as hall, pytest.raises(PolicyError, match=words):
             hall.run(plan)

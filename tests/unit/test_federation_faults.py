@@ -23,7 +23,20 @@ from dagora.federation.member import Member
 from dagora.federation.plan import Plan
 from dagora.federation.store import Records, StoreError
 from dagora.federation.texts import boxed
-from tests.federations import RUN, SITES, Hall, KilledError, Step, Wire, kill, nothing, plan_for, without_waiting
+from tests.federations import (
+    RUN,
+    SITES,
+    SPARE,
+    Hall,
+    KilledError,
+    Step,
+    Wire,
+    kill,
+    learned,
+    nothing,
+    plan_for,
+    without_waiting,
+)
 from tests.federations import written_sites as written
 
 MOMENTS = ("before", "lost", "after")
@@ -176,7 +189,7 @@ def test_a_site_may_be_killed_after_its_ledger_and_before_its_reply_leaves(
         with stage.hall() as hall, pytest.MonkeyPatch.context() as patch:
             killed_while_writing(patch, number, written)
             found[number] = outcome(stage, plan, hall)
-            verify(hall.folder / "south" / "state" / "ledger.jsonl")
+            verify(hall.ledger("south"))
     assert failures(found) == {}
 
 
@@ -360,7 +373,7 @@ def test_rounds_that_are_over_are_not_asked_for_again(stage: Stage) -> None:
         assert told == [(entry.phase, entry.fields, entry.rounds) for entry in expected.ledger]
         finished = Wire(hall)
         assert stage.same(plan, hall.run(plan, finished))  # the result was lost, and all rounds are there
-        assert {step.topic for step in finished.steps} == {"introduce", "join"}
+        assert {step.topic for step in finished.steps} == {"introduce", "join", "witness"}
         assert starts(hall) == 2
 
 
@@ -394,18 +407,46 @@ def test_a_site_that_is_away_stops_the_run_until_it_is_back(aggregation: str, st
         assert min(step.round for step in again.steps if step.round) == done + 1
 
 
-def test_a_shared_sum_survives_a_site_that_leaves_once_it_has_dealt(stage: Stage) -> None:
-    plan = plan_for(aggregation="shared", method="covariance")
-    with stage.hall() as hall:
-        wire = Wire(hall)
+@pytest.mark.parametrize("step", ["deal", "agree"])
+def test_a_shared_sum_survives_a_site_that_leaves_once_it_has_dealt(step: str, tmp_path: Path) -> None:
+    sites = (*SITES, SPARE)  # of four sites one may go
+    plan, data = plan_for(sites, aggregation="shared", method="covariance"), written(tmp_path / "data", sites=sites)
+    left: list[Step] = []
 
-        def leave(step: Step) -> None:
-            wire.away = ("east",) if step.message.get("secure.step") == "deal" and step.site == "east" else ()
+    def leave(asked: Step) -> None:
+        if asked.message.get("secure.step") == step and asked.site == SPARE:
+            left.append(asked)
+            wire.away = (SPARE,)
+        elif asked.message.get("secure.step") == "combine":
+            wire.away = ()
 
+    with Hall(tmp_path, data) as hall:
         wire = Wire(hall, after=leave)
-        expected, _ = stage.undisturbed(plan)
         result = hall.run(plan, wire)
+    assert len(left) == result.rounds
+    assert np.array_equal(result.weights, learned(data, method="covariance", aggregation="masked").weights)
+
+
+@pytest.mark.parametrize("step", ["deal", "agree", "combine"])
+def test_a_server_that_dies_in_a_shared_sum_goes_on_with_the_same_shares(stage: Stage, step: str) -> None:
+    plan = plan_for(aggregation="shared", method="covariance")
+    expected, _ = stage.undisturbed(plan)
+    with stage.hall() as hall:
+        seen: dict[str, set[bytes]] = {site: set() for site in SITES}
+
+        def die(asked: Step) -> None:
+            if asked.message.get("secure.step") == "deal":
+                seen[asked.site].add(hall.members[asked.site].answer("round", asked.request))
+            if asked.message.get("secure.step") == step and asked.site == "south" and not died:
+                died.append(asked)
+                raise KilledError
+
+        died: list[Step] = []
+        with pytest.raises(KilledError):
+            hall.run(plan, Wire(hall, after=die))
+        result = hall.run(plan, Wire(hall, after=die))
         assert np.array_equal(result.weights, expected.weights)
+        assert len(seen["north"]) == result.rounds  # however often it was asked: one set of shares a round
 
 
 # What comes twice, late, broken or from elsewhere.

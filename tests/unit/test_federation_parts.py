@@ -67,6 +67,7 @@ from dagora.transport.nvflare import COLLECT, DONE, UNKNOWN, WORKING
 from tests.federations import (
     ADMINISTRATOR,
     SITES,
+    SPARE,
     Hall,
     KilledError,
     Wire,
@@ -281,8 +282,8 @@ def test_a_plan_survives_the_network() -> None:
 
 
 def test_a_plan_is_learns_arguments() -> None:
-    job = plan_for(("a", "b"), **NOISY, epsilon=1.0).job("run-1", ("a", "b"))
-    assert job == Job("run-1", "covariance", "gaussian", ("a", "b"), 1.0, 1e-5)
+    job = plan_for(("a", "b"), **NOISY, epsilon=1.0).job("run-1", ADMINISTRATOR)
+    assert job == Job("run-1", "covariance", "gaussian", ("a", "b"), 1.0, 1e-5, 0, 1, ADMINISTRATOR)
     assert Plan.of({**NOISY, "epsilon": 1.0}).settings.chosen_learner == "notears"  # one that heeds noise
     assert Plan.of({"method": "covariance"}).settings.chosen_learner == "boss"
 
@@ -488,7 +489,7 @@ def test_a_kit_says_who_it_is(tmp_path: Path) -> None:
 def test_made_kits_are_good() -> None:
     for name, role in ((SERVER, SERVER), (ADMINISTRATOR, ADMIN), *((site, SITE) for site in SITES)):
         kit = Kit.read(made_kits() / name, role)
-        assert (kit.name, kit.federation, kit.sites) == (name, "trial", SITES)
+        assert (kit.name, kit.federation, kit.sites) == (name, "trial", (*SITES, SPARE))
         keys = [path for path in (made_kits() / name / "startup").iterdir() if path.suffix == ".key"]
         assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
@@ -591,8 +592,8 @@ def test_a_signing_certificate_is_its_sites_own(tmp_path: Path) -> None:
     assert kit.public_key("south", good.decode()) == key.public_key()
     for shown, says in (
         (good, "site 'east': showed a signing certificate that is not its own; stop it"),
-        (forge.authority.issue("east", forge.keys["client"]), "is not its own"),  # one for TLS
-        (Authority.new().issue("east", key), "site 'east': its signing certificate is not good in this federation"),
+        (forge.authority.issue("east", forge.keys["client"]), "is not for signing"),  # one for TLS
+        (Authority.new().issue("east", key), "site 'east': the signing certificate is not good in this federation"),
         (Authority.new("other").issue("east", key), "not good in this federation"),
         (forge.authority.issue("east", key, -30, -1), "not good in this federation"),
         (forge.authority.issue("east", key, 1, 30), "not good in this federation"),
@@ -786,7 +787,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         (Policy(methods=("covariance",)), {}, r"method 'admm' is not allowed here \(allowed: covariance\)"),
         (Policy(), {"aggregation": "plain"}, "aggregation 'plain' is not allowed here"),
-        (Policy(minimum_rows=100), {}, r"too few rows to join \(minimum_rows: 100\)"),
+        (Policy(minimum_rows=100), {}, "this site has too few rows for what is asked"),
         (Policy(minimum_sites=4), {}, r"3 sites are too few here \(minimum_sites: 4\)"),
         (Policy(epsilon=1.0, delta=1e-5), {}, "without differential privacy is not allowed here"),
     ],
@@ -810,7 +811,7 @@ def test_two_sites_are_too_few_by_default(data: dict[str, Path], tmp_path: Path)
 
 
 def test_a_summand_too_large_for_the_rows_does_not_leave(data: dict[str, Path], tmp_path: Path) -> None:
-    too_large = pytest.raises(PolicyError, match=r"site 'north'.*parameters_per_row: 0\.01")
+    too_large = pytest.raises(PolicyError, match="site 'north': policy: this site has too few rows")
     with Hall(tmp_path, data, Policy(parameters_per_row=0.01)) as hall, too_large:
         hall.run(plan_for())
     assert not any(isinstance(entry.what, Sent) and entry.what.fields for entry in hall.members["north"].ledger.entries)

@@ -13,14 +13,17 @@ from dagora.errors import InputError
 from dagora.federated.policy import Job
 from dagora.federation import member
 from dagora.federation.coordinator import coordinate, say_goodbye
-from dagora.federation.kits import SERVER
+from dagora.federation.kits import SERVER, Kit
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from tests.federations import (
+    ADMINISTRATOR,
     RUN,
     SITES,
     Hall,
     Step,
     Wire,
+    administrator,
     learned,
     plan_for,
     without_waiting,
@@ -160,7 +163,7 @@ def test_the_server_knows_what_the_sites_know_that_left(data: dict[str, Path], t
     assert sum(entry.rounds for entry in result.ledger) == result.rounds
     for site, count in sent.items():
         assert count > 0
-        verify(tmp_path / site / "state" / "ledger.jsonl")
+        verify(hall.ledger(site))
 
 
 def test_no_number_is_asked_for_before_all_have_joined(data: dict[str, Path], tmp_path: Path) -> None:
@@ -168,8 +171,8 @@ def test_no_number_is_asked_for_before_all_have_joined(data: dict[str, Path], tm
         wire = Wire(hall)
         hall.run(plan_for(method="covariance"), wire)
     asked = [(step.topic, step.site) for step in wire.steps]
-    assert asked[:6] == [(topic, site) for topic in ("introduce", "join") for site in SITES]
-    assert {topic for topic, _ in asked[6:]} == {"round"}
+    assert asked[:9] == [(topic, site) for topic in ("introduce", "join", "witness") for site in SITES]
+    assert {topic for topic, _ in asked[9:]} == {"round"}
 
 
 def test_a_run_is_written_down_once_at_each_site(data: dict[str, Path], tmp_path: Path) -> None:
@@ -177,15 +180,15 @@ def test_a_run_is_written_down_once_at_each_site(data: dict[str, Path], tmp_path
         hall.run(plan_for(method="covariance"))
         for one in hall.members.values():
             jobs = [entry.what for entry in one.ledger.entries if isinstance(entry.what, Job)]
-            assert jobs == [Job(RUN, "covariance", "masked", SITES)]
+            assert jobs == [Job(RUN, "covariance", "masked", SITES, by=ADMINISTRATOR)]
 
 
 def test_every_round_is_watched(data: dict[str, Path], tmp_path: Path) -> None:
     seen: list[float] = []
     with Hall(tmp_path, data) as hall:
-        plan = plan_for()
+        order = Order.signed(administrator(), RUN, plan_for())
         result = coordinate(
-            hall.kits[SERVER], RUN, plan, hall.kept(), Wire(hall), lambda figures: seen.append(figures["round"])
+            hall.kits[SERVER], order, hall.kept(), Wire(hall), lambda figures: seen.append(figures["round"])
         )
     assert seen == list(range(1, result.rounds + 1))
 
@@ -234,9 +237,9 @@ def test_a_reply_signed_with_another_key_is_not_used(
     data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Hall(tmp_path, data) as hall:
-        impostor = hall.kits["east"].signing_key
-        monkeypatch.setattr(type(hall.kits["south"]), "signing_key", impostor)
-        with pytest.raises(dagora.MessageError, match="is not signed by the key pinned for it"):
+        impostor, real = hall.kits["east"].signing_key, {ADMINISTRATOR: administrator().signing_key}
+        monkeypatch.setattr(Kit, "signing_key", property(lambda kit: real.get(kit.name, impostor)))
+        with pytest.raises(dagora.DagoraError, match="is not signed by"):
             hall.run(plan_for(method="covariance"))
 
 
@@ -257,7 +260,7 @@ def test_goodbye_deletes_what_was_kept_for_the_run_and_is_noted(data: dict[str, 
         say_goodbye(RUN, "done", SITES, Wire(hall))
         say_goodbye(RUN, "done", SITES, Wire(hall))  # an answer that was lost is asked for again
         for site in SITES:
-            assert state(hall, site) == ["ledger.jsonl"]
+            assert state(hall, site) == []
             assert hall.notes(site, "ended") == ["done"]
 
 

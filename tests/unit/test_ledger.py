@@ -16,7 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagora.aggregation.ledger import START, Entry, Ledger, LedgerError, Sent, read, spent, verify
+from dagora.aggregation.ledger import (
+    INTRODUCED,
+    REFUSED_BY_ROWS,
+    START,
+    Entry,
+    Ledger,
+    LedgerError,
+    Sent,
+    now,
+    read,
+    spent,
+    verify,
+)
 from dagora.federated.policy import Job, Spent
 
 JOB = Job("run-1", "admm", "gaussian", ("north", "south", "east"), 0.1, 1e-6)
@@ -202,17 +214,30 @@ def test_a_broken_ledger_is_not_continued(tmp_path: Path) -> None:
 
 def test_the_ledger_of_another_site_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "ledger.jsonl").close()
-    with pytest.raises(LedgerError, match="of site 'north', not 'south'"):
+    with pytest.raises(LedgerError, match="is of 'north', not of 'south'"):
         Ledger("south", tmp_path / "ledger.jsonl")
 
 
-def test_two_writers_do_not_fork_the_chain(tmp_path: Path) -> None:
+def test_two_writers_do_not_share_a_ledger(tmp_path: Path) -> None:
+    # Each would count only its own runs, and both would end within a budget that holds for one.
     path = tmp_path / "ledger.jsonl"
-    with Ledger("north", path) as first, Ledger("north", path) as second:
+    with Ledger("north", path) as first:
         first.opened(JOB)
+        with pytest.raises(LedgerError, match="in use by another run or process"):
+            Ledger("north", path)
+        first.opened(JOB)
+    with Ledger("north", path) as second:
+        second.opened(JOB)
+    assert len(read(path)) == 3
+
+
+def test_a_ledger_that_is_written_past_its_lock_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger("north", path) as first:
+        first.opened(JOB)
+        path.write_bytes(path.read_bytes() * 2)
         with pytest.raises(LedgerError, match="another process"):
-            second.opened(JOB)
-    assert len(read(path)) == 1
+            first.opened(JOB)
 
 
 @pytest.mark.parametrize("call", ["write", "fsync"])
@@ -253,6 +278,9 @@ def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
 # What the policy reads off it.
 
 
+COHORT = frozenset(JOB.sites)
+
+
 def entries_of(*jobs: Job) -> tuple[Entry, ...]:
     ledger = Ledger("north")
     for job in jobs:
@@ -263,7 +291,7 @@ def entries_of(*jobs: Job) -> tuple[Entry, ...]:
 
 def test_spending_adds_up_over_runs() -> None:
     assert spent(()) == Spent(0.0, 0.0, 0)
-    assert spent(entries_of(*[JOB] * 10)) == pytest.approx((1.0, 1e-5, 10))
+    assert spent(entries_of(*[JOB] * 10))[:3] == pytest.approx((1.0, 1e-5, 10))
 
 
 def test_the_same_run_joined_again_counts_again() -> None:
@@ -272,9 +300,30 @@ def test_the_same_run_joined_again_counts_again() -> None:
 
 def test_a_run_without_privacy_has_no_bound() -> None:
     plain = replace(JOB, aggregation="masked", epsilon=None, delta=None)
-    assert spent(entries_of(JOB, plain)) == Spent(math.inf, 1e-6, 2)
+    assert spent(entries_of(JOB, plain)) == Spent(math.inf, 1e-6, 2, COHORT)
+
+
+def test_the_cohort_is_that_of_the_last_run_in_which_something_left() -> None:
+    ledger = Ledger("north")
+    ledger.opened(JOB)
+    assert spent(ledger.entries).cohort == frozenset()
+    ledger.record(JOB.run, 0, "keys", {}, b"reply", JOB.aggregation)
+    assert spent(ledger.entries).cohort == frozenset()
+    ledger.record(JOB.run, 1, "round", FIELDS, b"reply", JOB.aggregation)
+    assert spent(ledger.entries).cohort == COHORT
+    ledger.opened(replace(JOB, run="run-2", sites=("north", "west")))
+    assert spent(ledger.entries).cohort == COHORT
+
+
+def test_refusals_by_rows_count_as_runs_and_introductions_are_counted_for_a_day() -> None:
+    times = iter(["2020-01-01T00:00:00.000+00:00", now(), now()])
+    ledger = Ledger("north", clock=lambda: next(times))
+    ledger.note(INTRODUCED, "server")
+    ledger.note(INTRODUCED, "server")
+    ledger.note(REFUSED_BY_ROWS, "server")
+    assert spent(ledger.entries) == Spent(0.0, 0.0, 1, frozenset(), 1)
 
 
 def test_spending_survives_the_file(tmp_path: Path) -> None:
     with filled(tmp_path / "ledger.jsonl") as ledger:
-        assert spent(read(tmp_path / "ledger.jsonl")) == spent(ledger.entries) == Spent(0.1, 1e-6, 1)
+        assert spent(read(tmp_path / "ledger.jsonl")) == spent(ledger.entries) == Spent(0.1, 1e-6, 1, COHORT)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagora.errors import InputError
-from dagora.federated.policy import Job, Policy, PolicyError, Spent
+from dagora.federated.policy import Job, Policy, PolicyError, RowsPolicyError, Spent
 
 ROWS = 1000
 JOB = Job("run-1", "covariance", "masked", ("north", "south", "east"))
@@ -62,14 +62,63 @@ def test_the_number_of_sites() -> None:
 def test_the_number_of_rows_is_checked_and_not_told() -> None:
     Policy(minimum_rows=77).admit(JOB, 77, FRESH)
     text = refused(Policy(minimum_rows=77), rows=76)
-    assert "minimum_rows: 77" in text
     assert "76" not in text
+    assert "77" not in text
+
+
+def test_refusals_that_depend_on_the_rows_come_last_and_are_all_alike() -> None:
+    strict = Policy(minimum_rows=77)
+    few = {refused(strict, rows=76), refused(Policy(), replace(JOB, replicates=100), rows=150)}
+    with pytest.raises(RowsPolicyError) as caught:
+        Policy().release({"x": (50,)}, 100, 1)
+    assert {one_line(caught.value)} == few
+    # Whatever else is wrong is told first: only then do the rows decide.
+    for job, spent in (
+        (replace(JOB, method="other"), FRESH),
+        (replace(JOB, replicates=201), FRESH),
+        (JOB, Spent(runs=10)),
+        (JOB, Spent(cohort=frozenset("ab"))),
+    ):
+        assert refused(strict, job, rows=76, spent=spent) == refused(strict, job, rows=1000, spent=spent)
+
+
+def test_the_cohort_is_that_of_the_run_before() -> None:
+    same = Spent(math.inf, 0.0, 1, frozenset(JOB.sites))
+    Policy().admit(JOB, ROWS, same)
+    Policy().admit(replace(JOB, sites=JOB.sites[::-1]), ROWS, same)
+    for sites in (("north", "south", "west"), (*JOB.sites, "west"), ("north", "south", "east", "west", "up")):
+        assert "(same_cohort)" in refused(Policy(), replace(JOB, sites=sites), spent=same)
+        Policy(same_cohort=False).admit(replace(JOB, sites=sites), ROWS, same)
+
+
+def test_noise_must_hold_against_enough_colluding_sites() -> None:
+    job = replace(PRIVATE, colluders=1)
+    Policy().admit(job, ROWS, FRESH)  # half of three, rounded down
+    assert "noise that holds against 0 colluding sites of 3" in refused(Policy(), replace(job, colluders=0))
+    assert "(colluders: 0.7)" in refused(Policy(colluders=0.7), job)
+    Policy(colluders=0.0).admit(replace(job, colluders=0), ROWS, FRESH)
+
+
+def test_introductions_are_limited() -> None:
+    Policy(introductions=5).introduce(Spent(introductions=4))
+    with pytest.raises(PolicyError, match="introductions: 5"):
+        Policy(introductions=5).introduce(Spent(introductions=5))
+
+
+def test_parts_of_a_cohort_and_what_is_left_hold_enough_sites() -> None:
+    policy, cohort = Policy(minimum_sites=2), tuple("abcdef")
+    policy.check_parts(cohort, [frozenset("ab")])
+    policy.check_parts(cohort, [frozenset(cohort)])
+    policy.check_parts(cohort, [frozenset("ab"), frozenset("cd"), frozenset("abef")])
+    for subsets in (["a"], ["abcde"], ["ab", "abc"], ["abc", "bcd"], ["abc", "cde"]):
+        with pytest.raises(PolicyError, match="minimum_sites"):
+            policy.check_parts(cohort, [frozenset(one) for one in subsets])
 
 
 def test_the_number_of_runs() -> None:
     Policy(runs=2).admit(JOB, ROWS, Spent(math.inf, 0.0, 1))
     assert "runs: 2" in refused(Policy(runs=2), spent=Spent(math.inf, 0.0, 2))
-    Policy().admit(JOB, ROWS, Spent(math.inf, 0.0, 10**6))  # no limit unless one is set
+    assert "runs: 10" in refused(Policy(), spent=Spent(math.inf, 0.0, 10))
 
 
 def test_a_budget_admits_only_differential_privacy() -> None:
@@ -97,15 +146,13 @@ def test_rounding_takes_no_run_from_a_budget() -> None:
     Policy(epsilon=0.3, delta=0.0).admit(tenth, ROWS, Spent(0.1 + 0.1, 0.0, 2))
 
 
-def test_values_per_row() -> None:
+def test_values_per_row(caplog: pytest.LogCaptureFixture) -> None:
     policy = Policy(parameters_per_row=0.33)
     policy.release({"n": (), "x": (2, 16)}, 100, 1)  # 1 + 32 = 33 values from 100 rows
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(RowsPolicyError) as caught:
         policy.release({"n": (), "x": (33,)}, 100, 1)
-    text = one_line(caught.value)
-    assert "34 values" in text
-    assert "parameters_per_row: 0.33" in text
-    assert "100" not in text  # the number of rows is the site's own
+    assert "100" not in one_line(caught.value)  # the number of rows is the site's own
+    assert "the rule parameters_per_row" in caplog.text  # which rule it was is told to the site alone
 
 
 def test_a_site_without_rows_sends_nothing() -> None:
@@ -119,6 +166,13 @@ def test_rounds() -> None:
     policy.release({"n": ()}, ROWS, 5)
     with pytest.raises(PolicyError, match=r"round 6 .*rounds: 5"):
         policy.release({"n": ()}, ROWS, 6)
+
+
+def test_attempts_at_a_round() -> None:
+    policy = Policy(attempts=2)
+    policy.release({"n": ()}, ROWS, 1, 2)
+    with pytest.raises(PolicyError, match=r"not answered 3 times here \(attempts: 2\)"):
+        policy.release({"n": ()}, ROWS, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +201,10 @@ def test_what_a_coordinator_names_stays_on_one_line() -> None:
     refused(Policy(), replace(JOB, method="a\nb"))
 
 
-FULL = Policy(10, 0.1, 5, ("covariance",), ("masked", "plain"), 7, 3, 2.0, 1e-9)
+FULL = Policy(10, 0.1, 5, False, ("covariance",), ("masked", "plain"), 7, 4, 3, 9, 0.25, 2.0, 1e-9)
 
 
-@pytest.mark.parametrize("policy", [Policy(), FULL, replace(FULL, runs=None)])
+@pytest.mark.parametrize("policy", [Policy(), FULL, replace(FULL, epsilon=None, delta=None)])
 def test_a_written_policy_reads_back(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(policy.to_toml())
@@ -189,6 +243,10 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
         ('aggregations = [""]', "aggregations must be a list"),
         ("rounds = 0", "rounds must be"),
         ("runs = 0", "runs must be"),
+        ("attempts = 0", "attempts must be"),
+        ("introductions = 0", "introductions must be"),
+        ("colluders = 1", "colluders must be"),
+        ("same_cohort = 1", "same_cohort must be true or false"),
         ("epsilon = 0\ndelta = 0.1", "epsilon must be"),
         ("epsilon = 1.0\ndelta = 1.0", "delta must be"),
         ("epsilon = 1.0", "delta is missing"),

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import dagora
 from dagora.aggregation import residues
-from dagora.aggregation.agreement import Agreement, collect
+from dagora.aggregation.agreement import SETTING_UP, Agreement, agree
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.encrypted import Encrypted
 from dagora.aggregation.fixed_point import decode as decode_words
@@ -160,7 +160,7 @@ def test_sites_that_were_asked_different_questions_give_nothing() -> None:
         def exchange(
             self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
         ) -> dict[str, Message]:
-            if message.get("secure.step") == "keys":
+            if message.get("secure.step") in SETTING_UP:
                 return super().exchange(message, own, enough)
             return super().exchange(message, {name: {"shift": 5.0 * (name == "ann")} for name in NAMES}, enough)
 
@@ -171,12 +171,12 @@ def test_sites_that_were_asked_different_questions_give_nothing() -> None:
         if replies is not None:
             return np.sum([reply["value"] for reply in replies.values()], axis=0)  # type: ignore[no-any-return, arg-type]
         asked = {**message, "secure.attempt": 0, "secure.step": "sum"}
-        keys = collect(aggregation._cohort, wire, "run")  # type: ignore[attr-defined]
+        keys = agree(aggregation._cohort, wire, "run")  # type: ignore[attr-defined]
         words = [payload(reply)["words"] for reply in wire.exchange({**asked, **keys}).values()]
         total = np.zeros_like(words[0])
         for part in words:
             total += part
-        return decode_words(total)[:6]  # without the verdict
+        return decode_words(total)[:6]  # without the witness
 
     expected = sum(data().values()) + 5.0
     np.testing.assert_allclose(singled_out(Plain()), expected)
@@ -247,8 +247,11 @@ def test_a_payload_that_was_tampered_with_is_not_used(
     assert aggregation.total(wire, ask(3))["sites"] == 4.0
 
 
-@ALL
-@pytest.mark.parametrize("when", ["round", "attempt", "run"])
+@pytest.mark.parametrize(
+    ("name", "when"),
+    # A shared sum has one attempt a round, whose repetition is the same payload.
+    [(name, when) for name in SECURE for when in ("round", "attempt", "run") if (name, when) != ("shared", "attempt")],
+)
 def test_a_replayed_payload_is_not_used(name: str, when: str) -> None:
     aggregation = made(name)
     wire = federation(aggregation)
@@ -294,29 +297,64 @@ def test_an_answer_is_given_once(name: str) -> None:
     aggregation = made(name)
     wire = federation(aggregation)
     aggregation.total(wire, ask(1))
-    asked = next(message for message, _ in wire.log if message["secure.step"] == FIRST_STEP[name])
-    with pytest.raises(MessageError, match="asked for before; an answer is given once"):
-        wire.exchange(asked)
+    asked, replies = next((m, r) for m, r in wire.log if m["secure.step"] == FIRST_STEP[name])
+    if name == "shared":  # the same bytes, which tell nothing new
+        again = wire.exchange(asked)
+        for site, reply in replies.items():
+            np.testing.assert_array_equal(payload(again[site])["shares"], payload(reply)["shares"])
+    else:
+        with pytest.raises(MessageError, match="asked for before; an answer is given once"):
+            wire.exchange(asked)
     with pytest.raises(MessageError, match="asked for before"):
         wire.exchange({**asked, "shift": 1.0})
-    with pytest.raises(MessageError, match="asked before with another question"):
+    with pytest.raises(MessageError, match=r"has one attempt|asked before with another question"):
         wire.exchange({**asked, "secure.attempt": 9, "shift": 1.0})
 
 
-@pytest.mark.parametrize("name", ["masked", "shared"])
+@ALL
 def test_the_server_cannot_put_itself_between_two_sites(name: str) -> None:
     cohort = Cohort.simulated(NAMES)
     aggregation = made(name, cohort)
     wire = federation(aggregation)
-    impostor = replace(cohort, private={site: Ed25519PrivateKey.generate() for site in NAMES})
+    known = aggregation._cohort  # type: ignore[attr-defined]
+    impostor = replace(known, private={site: Ed25519PrivateKey.generate() for site in NAMES})
     own = {site: Agreement(impostor, site) for site in NAMES}
     asked: Message = {"run": "run", "round": 0, "secure.attempt": 0, "secure.step": "keys"}
     real = wire.exchange(asked)
-    fake = {site: real[site] if site == "ann" else own[site].offer(asked) for site in NAMES}
+    fake = {site: real[site] if site == "ann" else own[site].answer(asked) for site in NAMES}
     parts = {p: np.concatenate([np.asarray(fake[site][p]) for site in NAMES]) for p in ("body", "signature")}
     relayed = {f"secure.{part}": values for part, values in parts.items()}
     with pytest.raises(MessageError, match="not signed by the key pinned for it"):
-        wire.exchange({**ask(), "secure.attempt": 0, "secure.step": FIRST_STEP[name], **relayed}, {"ann": {}})
+        wire.exchange({**asked, "secure.step": "confirm", **relayed}, {"ann": {}})
+    # Nor does she answer without a confirmation, or with one that others did not give.
+    first: Message = {**ask(), "secure.attempt": 0, "secure.step": FIRST_STEP[name]}
+    with pytest.raises(MessageError, match="was not shown the public keys of the run"):
+        wire.exchange(first, {"ann": {}})
+    offers = {p: np.concatenate([np.asarray(real[site][p]) for site in NAMES]) for p in ("body", "signature")}
+    shown: Message = {**asked, "secure.step": "confirm", **{f"secure.{part}": v for part, v in offers.items()}}
+    confirmed = wire.exchange(shown, {"ann": {}})["ann"]["signature"]
+    with pytest.raises(MessageError, match="not signed by the key pinned for it"):
+        wire.exchange({**first, "secure.confirmed": np.tile(np.asarray(confirmed), len(NAMES))}, {"ann": {}})
+
+
+@ALL
+def test_sites_that_were_told_different_cohorts_do_not_answer(name: str) -> None:
+    # All keys are pinned, and all signatures are genuine: but what they sign is not the same run.
+    whole = Cohort.simulated(NAMES)
+    part = Cohort({site: whole.public[site] for site in NAMES[:3]}, whole.private)
+    told = {"ann": made(name, part)} | {site: made(name, whole) for site in NAMES[1:]}
+    wire = Wire([Site(site, Echo(), own, told[site]) for site, own in data().items()])
+    with pytest.raises(MessageError, match="was told other terms of the run"):
+        made(name, whole).total(wire, ask())
+
+
+@ALL
+def test_sites_that_were_told_different_terms_do_not_answer(name: str) -> None:
+    cohort = Cohort.simulated(NAMES)
+    told = {site: made(name, cohort.under(plan="other" if site == "ann" else "plan")) for site in NAMES}
+    wire = Wire([Site(site, Echo(), own, told[site]) for site, own in data().items()])
+    with pytest.raises(MessageError, match="was told other terms of the run"):
+        made(name, cohort.under(plan="plan")).total(wire, ask())
 
 
 def test_old_keys_and_missing_keys_are_refused() -> None:
@@ -325,12 +363,12 @@ def test_old_keys_and_missing_keys_are_refused() -> None:
     with pytest.raises(MessageError, match="no keys were agreed upon for this run"):
         wire.exchange({**ask(), "secure.attempt": 0, "secure.step": "sum"})
     cohort = aggregation._cohort  # type: ignore[attr-defined]
-    keys = collect(cohort, wire, "run")
-    with pytest.raises(MessageError, match="public keys are not in it"):
+    confirmed = agree(cohort, wire, "run")
+    with pytest.raises(MessageError, match="what the sites confirmed is not in it"):
         wire.exchange({**ask(), "secure.attempt": 1, "secure.step": "sum"})
-    collect(cohort, wire, "another")  # new key pairs at all sites
+    agree(cohort, wire, "another")  # new key pairs at all sites
     with pytest.raises(MessageError, match="not signed by the key pinned"):
-        wire.exchange({**ask(run="another"), "secure.attempt": 0, "secure.step": "sum", **keys})
+        wire.exchange({**ask(run="another"), "secure.attempt": 0, "secure.step": "sum", **confirmed})
 
 
 @ALL
@@ -342,14 +380,33 @@ def test_steps_out_of_turn_are_refused(name: str, step: str) -> None:
 
 
 @ALL
-def test_a_summand_out_of_range_is_told_without_saying_whose(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_summand_out_of_range_turns_the_total_into_noise(name: str, caplog: pytest.LogCaptureFixture) -> None:
     aggregation, values = made(name), data()
     values["cleo"] = np.full(6, 1e19)
     wire = federation(aggregation, values)
-    with pytest.raises(dagora.NumericalError, match=r"at 1 of \d sites a number.*is not finite, or 2\^62") as caught:
+    with pytest.raises(dagora.NumericalError, match=r"the total of 4 sites is noise.*2\^62 / 4") as caught:
         aggregation.total(wire, ask())
     assert "cleo" not in str(caught.value)
     assert "'value'" in caplog.text  # in the site's own log
+
+
+@ALL
+def test_a_site_that_balks_leaves_no_total_of_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Zeros in its place would make the total that of the others, and a retry would then reveal the site.
+    aggregation, values = made(name), data()
+    others = sum(own for site, own in values.items() if site != "cleo")
+    values["cleo"] = np.full(6, 1e19)
+    opened: list[FloatArray] = []
+    for module in ("masked", "shared", "encrypted"):
+        monkeypatch.setattr(f"dagora.aggregation.{module}.check_witness", lambda *_: None)
+    wire = federation(aggregation, values)
+    for turn in (1, 2):
+        opened.append(np.asarray(aggregation.total(wire, ask(turn))["value"]))
+        if turn == 1:  # and it goes on as it began, lest the server find out when it stops
+            values["cleo"][:] = 1.0
+    for total in opened:
+        assert np.abs(total / others).min() > 1e3
+    assert (opened[0] != opened[1]).all()
 
 
 # Sites that are missing.
@@ -368,7 +425,8 @@ def test_a_missing_site_ends_the_attempt_and_a_retry_is_protected_anew(name: str
     total = aggregation.total(wire, ask())
     np.testing.assert_allclose(total["value"], sum(values.values()), rtol=1e-14)
     second = next(r for m, r in reversed(wire.log) if m["secure.step"] == FIRST_STEP[name])["ann"]
-    assert np.asarray(first["body"]).tobytes() != np.asarray(second["body"]).tobytes()
+    same = np.asarray(first["body"]).tobytes() == np.asarray(second["body"]).tobytes()
+    assert same == (name == "shared")  # whose one attempt goes on
 
 
 def test_two_attempts_at_a_round_do_not_uncover_a_site() -> None:
@@ -384,17 +442,47 @@ def test_two_attempts_at_a_round_do_not_uncover_a_site() -> None:
 
 
 def test_shared_totals_survive_dropouts_after_dealing() -> None:
-    cohort, values = Cohort.simulated(NAMES), data()
-    aggregation = Shared(cohort, threshold=2)
+    names = (*NAMES, "eve", "fay", "gil")
+    values = {name: np.random.default_rng(len(name) + k).normal(size=3) for k, name in enumerate(names)}
+    aggregation = Shared(Cohort.simulated(names))
+    assert aggregation.threshold == 5  # of seven
     wire = federation(aggregation, values)
-    wire.only_in_step = "combine"
-    for turn, gone in enumerate([{"ann"}, {"ann", "dan"}, {"bob", "cleo"}], start=1):
-        wire.gone = gone
+    for turn, (step, gone) in enumerate(
+        [("combine", {"ann"}), ("combine", {"ann", "dan"}), ("agree", {"bob", "cleo"}), ("agree", {"gil"})], start=1
+    ):
+        wire.gone, wire.only_in_step = gone, step
         total = aggregation.total(wire, ask(turn))
-        np.testing.assert_allclose(total["value"], sum(values.values()), rtol=1e-14)
-    wire.gone = {"ann", "bob", "cleo"}
-    with pytest.raises(MissingSiteError, match="'ann', 'bob', 'cleo'"):
-        aggregation.total(wire, ask(9))
+        np.testing.assert_allclose(total["value"], sum(values.values()), rtol=1e-12)
+    for step in ("agree", "combine"):
+        wire.gone, wire.only_in_step = {"ann", "bob", "cleo"}, step
+        with pytest.raises(MissingSiteError, match="'ann', 'bob', 'cleo'"):
+            aggregation.total(wire, ask(9))
+    wire.gone = set()
+    np.testing.assert_allclose(aggregation.total(wire, ask(9))["value"], sum(values.values()), rtol=1e-12)
+
+
+def test_a_share_is_opened_only_after_enough_sites_have_signed() -> None:
+    aggregation = Shared(Cohort.simulated(NAMES))
+    wire = federation(aggregation)
+    aggregation.total(wire, ask())
+    combine, agree_on = (next(m for m, _ in wire.log if m["secure.step"] == step) for step in ("combine", "agree"))
+    shares = next(r for m, r in wire.log if m["secure.step"] == "deal")
+    own = {"ann": {"secure.shares": np.stack([payload(shares[site])["shares"][0] for site in NAMES])}}
+    wire.exchange(combine, own)  # the same point once more: nothing new
+    signed = np.array(combine["secure.agreed"])
+    signed[1:3] = 0
+    with pytest.raises(MessageError, match="only 2 sites have agreed, and 3 are needed"):
+        wire.exchange({**combine, "secure.agreed": signed}, own)
+    signed[1] = signed[3]
+    with pytest.raises(MessageError, match="not signed by the key pinned"):
+        wire.exchange({**combine, "secure.agreed": signed}, own)
+    # Nor does a site agree to, or combine, other shares of the same question.
+    other = np.array(agree_on["secure.dealt"])
+    other[1] = 7
+    with pytest.raises(MessageError, match="has agreed to other shares"):
+        wire.exchange({**agree_on, "secure.dealt": other}, {"ann": {}})
+    with pytest.raises(MessageError, match="has not agreed to what is to be combined"):
+        wire.exchange({**combine, "secure.dealt": other}, own)
 
 
 def test_fewer_shares_than_the_threshold_fit_every_secret() -> None:
@@ -427,7 +515,7 @@ def _lagrange(points: list[tuple[int, residues.Residues]], at: int) -> residues.
 
 def test_shared_sums_of_a_part_are_refused() -> None:
     # A server that leaves dealers out would open a part of the sum: here bob's summand alone.
-    aggregation = Shared(Cohort.simulated(NAMES), threshold=1)
+    aggregation = Shared(Cohort.simulated(NAMES))
     wire = federation(aggregation)
 
     class Selective(Wire):
@@ -446,9 +534,9 @@ def test_shared_sums_of_a_part_are_refused() -> None:
         aggregation.total(Selective(wire._sites), ask())
 
 
-@pytest.mark.parametrize("threshold", [0, 5, -1])
+@pytest.mark.parametrize("threshold", [0, 2, 5, -1])
 def test_thresholds_that_make_no_sense(threshold: int) -> None:
-    with pytest.raises(dagora.InputError, match="threshold: must lie between 1 and the number of sites, 4"):
+    with pytest.raises(dagora.InputError, match="threshold: must lie between 3, which is more than two thirds"):
         Shared(Cohort.simulated(NAMES), threshold)
 
 
@@ -467,11 +555,38 @@ def test_the_server_cannot_open_ciphertexts() -> None:
         tenseal.bfv_vector_from(contexts[0], first).decrypt()
 
 
+def test_a_ciphertext_that_the_key_holder_opens_alone_is_noise() -> None:
+    # Nobody can tell a sum from a single ciphertext.  Without masks under it, this would be bob's summand.
+    import tenseal
+
+    class Opening(Wire):
+        def exchange(
+            self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
+        ) -> dict[str, Message]:
+            if message.get("secure.step") == "open" and own is not None:
+                own = {"ann": bobs}
+            replies = super().exchange(message, own, enough)
+            if message.get("secure.step") == "encrypt":
+                sent = payload(replies["bob"])
+                bobs.update({f"secure.sum{end}": sent[f"ciphertexts{end}"] for end in ("", ".sizes")})
+            return replies
+
+    assert tenseal is not None
+    bobs: dict[str, Any] = {}
+    aggregation, values = made("encrypted"), data()
+    wire = Opening([Site(name, Echo(), own, aggregation) for name, own in values.items()])
+    with pytest.raises(MessageError, match="not signed by the key pinned"):
+        aggregation.total(wire, ask())
+    opened = next(r for m, r in reversed(wire.log) if m["secure.step"] == "open")["ann"]
+    found = residues.to_floats(payload(opened)["residues"][:, :6])
+    assert np.abs(found / values["bob"]).min() > 1e6
+
+
 def test_only_the_key_holder_opens_sums() -> None:
     aggregation = made("encrypted")
     wire = federation(aggregation)
     aggregation.total(wire, ask())
-    opened = [set(replies) for message, replies in wire.log if message["secure.step"] in ("keys", "open")]
+    opened = [set(replies) for message, replies in wire.log if message["secure.step"] in ("contexts", "open")]
     assert opened == [{"ann"}, {"ann"}]
     with pytest.raises(MessageError, match="that is this site's"):
         wire.exchange({**ask(2), "secure.attempt": 0, "secure.step": "open"}, {"bob": {}})

@@ -1,17 +1,21 @@
 """Secure sums by homomorphic encryption: the server adds what it cannot read, and a key holder reads only the sum.
 
-    1. once a run: the key holder, the cohort's first site, makes BFV keys and signs the public ones
-    2. encrypt: site k encrypts its summand's residues under the public keys and sends the ciphertexts
+    1. once a run: every two sites agree on a key (agreement.py); the key holder, the cohort's first site, makes BFV
+       keys and signs the public ones
+    2. encrypt: site k adds pairwise masks to its summand's residues, as in masked.py, encrypts them under the public
+       keys and sends the ciphertexts
     3. server: adds up the ciphertexts, and sends the sum to the key holder
-    4. open: the key holder decrypts the sum and answers with it
+    4. open: the key holder decrypts the sum, in which the masks cancel, and answers with it
+
+The masks are there because a key holder cannot tell a sum from a single ciphertext: a server that cheats may have one
+opened, and finds a masked payload.  So this protects as `masked` does, and in addition nobody but server and key holder
+can compute a total from all that was sent.
 
 BFV computes with integers, exactly.  CKKS, made for real numbers, would give approximate sums, and its decrypted
 answers can betray the secret key to whoever sees them (Li and Micciancio 2021); here the server sees them all.
-The key holder cannot tell a sum from a single ciphertext: this protects against a server that adds up faithfully and
-is curious, on a network that nobody else reads (TLS), not against one that cheats or colludes with the key holder.
-`masked` protects against all of these.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -20,15 +24,19 @@ from typing import Any
 import numpy as np
 
 from dagora.aggregation import residues
+from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream
 from dagora.aggregation.cohort import Cohort, Question
-from dagora.aggregation.fixed_point import check_verdict, encode_summand
+from dagora.aggregation.encoding import Encoder, check_witness
+from dagora.aggregation.fixed_point import Words
 from dagora.aggregation.layout import Layout, common_layout
-from dagora.aggregation.residues import PRIMES, Residues
+from dagora.aggregation.residues import MODULI, PRIMES, Residues
 from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Summand, Total, Transport
 from dagora.federated.vault import Memory, Vault
+
+CONTEXTS_STEP, ENCRYPT_STEP, OPEN_STEP = "contexts", "encrypt", "open"
 
 _SLOTS = 4096  # numbers in a ciphertext; with BFV's default moduli for this degree, 128 bits of security
 
@@ -38,8 +46,9 @@ class Encrypted:
 
     def __init__(self, cohort: Cohort) -> None:
         _tenseal()
-        self._cohort = cohort
+        self._cohort = cohort.under(aggregation="encrypted")
         self._attempts = Attempts()
+        self._relay = Relay(self._cohort)
         self._run: object = None
         self._keys: Message = {}
         self._contexts: list[Any] = []
@@ -52,12 +61,12 @@ class Encrypted:
     def at_site(
         self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
     ) -> Callable[[Message], Message]:
-        """Encrypt a site's summands; at the key holder, also make keys and open sums."""
+        """Mask and encrypt a site's summands; at the key holder, also make keys and open sums."""
         return _Encryptor(self._cohort, site, self.holder, answer, vault).reply
 
     def total(self, transport: Transport, message: Message) -> Total:
         """Add ciphertexts, and have the key holder open the sum."""
-        asked = self._attempts.of(message, "encrypt")
+        asked = self._relay.with_keys(transport, self._attempts.of(message, ENCRYPT_STEP))
         if message.get("run") != self._run:
             self._collect(transport, str(message.get("run")))
             self._run = message.get("run")
@@ -72,23 +81,24 @@ class Encrypted:
                 raise MessageError(f"site {site!r}: its ciphertexts are not those of its layout; stop it")
             total = vectors if total is None else [a + b for a, b in zip(total, vectors, strict=True)]
         assert total is not None
-        follow = {name: asked[name] for name in ("run", "round", "secure.attempt")} | {"secure.step": "open"}
+        follow = {name: asked[name] for name in ("run", "round", "secure.attempt")} | {"secure.step": OPEN_STEP}
         boxed = _packed([vector.serialize() for vector in total], "secure.sum")
         opened = transport.exchange(follow, {self.holder: boxed})
-        content = self._cohort.open(self.holder, Question.of(follow), opened[self.holder])
+        question = Question.of({**follow, **boxed})
+        content = self._cohort.open(self.holder, question, opened[self.holder])
         values = content.get("residues")
         right = content.get("of") == _digest(boxed, "secure.sum")
         if not right or not isinstance(values, np.ndarray) or values.shape[:1] != (len(PRIMES),):
             raise MessageError(f"key holder {self.holder!r} opened something else than the sum; check the network")
         found = residues.to_floats(values[:, : layout.length])
-        check_verdict(found[-1], len(contents))
+        check_witness(found[-1], len(contents))
         return layout.split(found[:-1])
 
     def _collect(self, transport: Transport, run: str) -> None:
         message = _request(run)
         reply = transport.exchange(message, {self.holder: {}})[self.holder]
         self._contexts = _contexts(self._cohort.open(self.holder, Question.of(message), reply), self.holder)
-        self._keys = {f"secure.{part}": reply[part] for part in ("body", "signature")}
+        self._keys = {f"secure.contexts.{part}": reply[part] for part in ("body", "signature")}
 
 
 class _Encryptor:
@@ -99,6 +109,7 @@ class _Encryptor:
     ) -> None:
         self._cohort, self._site, self._holder, self._answer = cohort, site, holder, answer
         self._vault = Memory() if vault is None else vault
+        self._agreement, self._encoder = Agreement(cohort, site, self._vault), Encoder(len(cohort.sites))
         self._encrypted, self._opened = Answered(), Answered()
         self._run: object = None
         self._public: list[Any] = []
@@ -108,11 +119,13 @@ class _Encryptor:
     def reply(self, message: Message) -> Message:
         """Answer the step that the message is in."""
         question = Question.of(message)
-        if question.step == "encrypt":
+        if question.step in SETTING_UP:
+            return self._agreement.answer(message)
+        if question.step == ENCRYPT_STEP:
             return self._encrypt(message, question)
-        if self._site == self._holder and question.step == "keys":
+        if self._site == self._holder and question.step == CONTEXTS_STEP:
             return self._offer(question)
-        if self._site == self._holder and question.step == "open":
+        if self._site == self._holder and question.step == OPEN_STEP:
             return self._open(message, question)
         raise MessageError("message refused: it names no step of encrypted sums that is this site's")
 
@@ -130,22 +143,32 @@ class _Encryptor:
         return self._cohort.seal(self._site, question, _packed(self._offered[1], "contexts"))
 
     def _encrypt(self, message: Message, question: Question) -> Message:
-        self._encrypted.once(question)
+        pairs = self._agreement.pairs(message)  # first: a refused question must not make the site forget others
         if question.run != self._run:
-            offer = {part: message.get(f"secure.{part}", "") for part in ("body", "signature")}
+            offer = {part: message.get(f"secure.contexts.{part}", "") for part in ("body", "signature")}
             content = self._cohort.open(self._holder, Question.of(_request(question.run)), offer)
             self._public, self._run = _contexts(content, self._holder), question.run
+        self._encrypted.once(question)
         summand = self._answer(message)
-        values = residues.of_words(encode_summand(summand, len(self._cohort.sites)))
+        layout = Layout.of(summand)
+        values = self._masked(question, pairs, self._encoder.words(question.run, summand), layout.length)
         ts = _tenseal()
         ciphertexts = [
             ts.bfv_vector(context, chunk.tolist() or [0]).serialize()
             for context, row in zip(self._public, values, strict=True)
             for chunk in np.split(row, range(_SLOTS, len(row), _SLOTS))
         ]
-        return self._cohort.seal(
-            self._site, question, {"layout": Layout.of(summand).text, **_packed(ciphertexts, "ciphertexts")}
-        )
+        return self._cohort.seal(self._site, question, {"layout": layout.text, **_packed(ciphertexts, "ciphertexts")})
+
+    def _masked(self, question: Question, pairs: Mapping[str, bytes], words: Words | None, length: int) -> Residues:
+        """Residues that mean something only in the sum of all sites'; noise if there are no words."""
+        if words is None:
+            return residues.uniform((length,), os.urandom(residues.bytes_for(length)))
+        values, context = residues.of_words(words), self._cohort.context(question, "mask")
+        for peer, pair in pairs.items():
+            mask = residues.uniform((length,), key_stream(derived_key(pair, context))(residues.bytes_for(length)))
+            values = (values + (mask if self._site < peer else MODULI - mask)) % MODULI
+        return values
 
     def _open(self, message: Message, question: Question) -> Message:
         self._opened.once(question)
@@ -173,7 +196,7 @@ def _new_keys(prime: int) -> bytes:
 
 
 def _request(run: str) -> Message:
-    return {"run": run, "round": 0, "secure.attempt": 0, "secure.step": "keys"}
+    return {"run": run, "round": 0, "secure.attempt": 0, "secure.step": CONTEXTS_STEP}
 
 
 def _packed(parts: Sequence[bytes], name: str) -> Message:

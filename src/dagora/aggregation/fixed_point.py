@@ -8,23 +8,16 @@ and those of one in the thousandths have 40 binary digits between them before th
     sums of words         are exact and do not depend on the order of the sites
     words  ->  a double   rounds once more
 
-Sums wrap around unless |v| < 2^62 / K for all summands, K the number of sites.  A site whose numbers are not such must
-not say so by itself: a server that chooses its questions would learn a number from the size at which one site balks.
-So a summand ends with a verdict, 0 or 1, that is hidden and added up like the rest (`encode_summand`): it is known how
-many sites could not answer, not which, and the total is then of no use.
+Sums wrap around unless |v| < 2^62 / K for all summands, K the number of sites; encoding.py says what a site does with
+numbers that are not such.
 """
 
-import logging
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dagora.arrays import FloatArray
-from dagora.errors import MessageError, NumericalError
-from dagora.federated.protocol import Summand
-
-_LOG = logging.getLogger("dagora.site")  # for the site's own eyes
 
 Word: TypeAlias = npt.NDArray[np.uint64]
 Words: TypeAlias = npt.NDArray[np.uint64]  # (2, ...): low and high words
@@ -49,35 +42,6 @@ def encode(values: FloatArray) -> Words:
     words[0] += below
     words[1] += below & (words[0] == 0)
     return words
-
-
-def encode_summand(summand: Summand, parties: int, largest: float = LARGEST) -> Words:
-    """All fields as one vector of words, and the verdict: 1 where some number is out of range (all are 0 then).
-
-    largest: what totals may not reach.
-    """
-    vector = np.concatenate([*(np.ravel(values) for values in summand.values()), [0.0]])
-    if not (np.abs(vector) < largest / parties).all():  # false for NaN, too
-        for name, values in summand.items():
-            if largest == LARGEST and not (np.abs(values) < largest / parties).all():
-                _LOG.warning("%r: a number is not finite, or is 2^62 / %d or more; the run cannot go on", name, parties)
-        vector = np.append(np.zeros(len(vector) - 1), 1.0)
-    return encode(vector)
-
-
-def check_verdict(balking: float, parties: int, largest: float = LARGEST) -> bool:
-    """Whether all sites could add to a total; an error says so where a larger range cannot help."""
-    if balking not in range(parties + 1):
-        raise MessageError(
-            "the answers do not add up: sites were not asked the same, or something was altered; check the network"
-        )
-    if balking != 0.0 and largest == LARGEST:
-        raise NumericalError(
-            f"at {balking:.0f} of {parties} sites a number to be added up is not finite, or 2^62 / {parties} = "
-            f"{LARGEST / parties:.1e} or more, which a private sum cannot hold; subtract constants from large columns, "
-            "or divide by them, the same at all sites"
-        )
-    return balking == 0.0
 
 
 def decode(words: Words) -> FloatArray:

@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def length(self) -> int:
-        """How many numbers travel: these, and the verdict that ends them (fixed_point.py)."""
+        """How many numbers travel: these, and the witness that ends them (encoding.py)."""
         return self.size + 1
 
     def split(self, vector: FloatArray) -> Total:

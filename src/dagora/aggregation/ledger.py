@@ -9,7 +9,8 @@ moved breaks the chain there, and `verify` names it.  Two things no chain can sh
 and a ledger rewritten from some line on with all its hashes.  Both change the head, the hash of the last line: note the
 head elsewhere from time to time, and `verify(path, noted)` shows both.
 
-A site records a reply before it sends it: what left is always in the ledger.
+A site records a reply before it sends it: what left is always in the ledger.  An open ledger is locked: two processes
+that shared one would each count only what they know of.
 """
 
 import errno
@@ -20,14 +21,25 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from dagora.errors import DagoraError
 from dagora.federated.policy import MAX_NAME, Job, Spent
 
+REFUSED_BY_ROWS = "refused by rows"  # an event: a refusal that depends on the data, which counts as a run
+INTRODUCED = "introduced"  # an event
+WITNESSED = "witnessed"  # an event: the head of another site's ledger, as that site has signed it
+
+_DAY = timedelta(days=1)
+_UNSAID = {"replicates": 0, "colluders": None, "by": "", "subset": ()}  # most entries have none of these
 START = "0" * 64  # the `previous` of a first entry, and the head of an empty ledger
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)  # Windows would write \\r\\n
@@ -49,6 +61,7 @@ class Sent:
     bytes: int
     sha256: str  # of the bytes that left
     protection: str  # the aggregation
+    subset: tuple[str, ...] = ()  # the sites that the total is over, if not all
 
 
 @dataclass(frozen=True)
@@ -107,19 +120,28 @@ class Ledger:
         self._where = "ledger" if path is None else _name(path)
         self._file: int | None = None
         if self._path is not None:
-            torn = mend and _drop_torn_line(self._path)
-            if self._path.exists():
-                self._entries = read(self._path)
-            others = [entry.site for entry in self._entries if entry.site != site]
-            if others:
-                raise LedgerError(f"{self._where} is of site {others[0]!r}, not {site!r}; name another file")
             try:
                 self._file = os.open(self._path, _APPEND, 0o644)
             except OSError as error:
                 raise self._unwritable(error) from None
+            try:
+                self._lock_file(self._file)
+                torn = mend and _drop_torn_line(self._path)
+                self._entries = read(self._path)
+                others = [entry.site for entry in self._entries if entry.site != site]
+                if others:
+                    raise LedgerError(f"{self._where} is of {others[0]!r}, not of {site!r}; name another file")
+            except LedgerError:
+                self.close()
+                raise
             self._size = sum(len(entry.line()) for entry in self._entries)
             if torn:
                 self.note("mended", site, detail="a line that a crash had cut short was dropped")
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, if it has one."""
+        return self._path
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -136,11 +158,18 @@ class Ledger:
         return self._append(job)
 
     def record(
-        self, run: str, round: int, phase: str, fields: Mapping[str, tuple[int, ...]], payload: bytes, protection: str
+        self,
+        run: str,
+        round: int,
+        phase: str,
+        fields: Mapping[str, tuple[int, ...]],
+        payload: bytes,
+        protection: str,
+        subset: tuple[str, ...] = (),
     ) -> Entry:
         """Write down a reply that is about to leave: the names and shapes in it, and the hash of its bytes."""
         digest = hashlib.sha256(payload).hexdigest()
-        return self._append(Sent(run, round, phase, dict(fields), len(payload), digest, protection))
+        return self._append(Sent(run, round, phase, dict(fields), len(payload), digest, protection, subset))
 
     def note(self, event: str, who: str, run: str = "", detail: str = "") -> Entry:
         """Write down what is neither of these; names from outside are cut to a length that does no harm."""
@@ -157,6 +186,16 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _lock_file(self, file: int) -> None:
+        if fcntl is None:  # Windows
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LedgerError(
+                f"{self._where} is in use by another run or process; wait for it, or name another file"
+            ) from None
 
     def _append(self, what: Happening) -> Entry:
         with self._lock:
@@ -239,10 +278,23 @@ def verify(source: str | os.PathLike[str] | Iterable[Entry], noted: str | None =
 
 
 def spent(entries: Iterable[Entry]) -> Spent:
-    """What the runs in a ledger took, for `Policy.admit`; a run without differential privacy has no bound."""
-    jobs = [entry.what for entry in entries if isinstance(entry.what, Job)]
+    """What a ledger says was taken, for `Policy.admit`; a run without differential privacy has no bound."""
+    since = (datetime.now(UTC) - _DAY).isoformat(timespec="milliseconds")
+    jobs: list[Job] = []
+    refused = introductions = 0
+    cohort: frozenset[str] = frozenset()
+    for entry in entries:
+        match entry.what:
+            case Job() as job:
+                jobs.append(job)
+            case Sent(run=run, fields=fields) if fields and jobs and jobs[-1].run == run:
+                cohort = frozenset(jobs[-1].sites)
+            case Noted(event=event):
+                refused += event == REFUSED_BY_ROWS
+                introductions += event == INTRODUCED and entry.time >= since
     epsilon = math.fsum(math.inf if job.epsilon is None else job.epsilon for job in jobs)
-    return Spent(epsilon, math.fsum(job.delta or 0.0 for job in jobs), len(jobs))
+    delta = math.fsum(job.delta or 0.0 for job in jobs)
+    return Spent(epsilon, delta, len(jobs) + refused, cohort, introductions)
 
 
 def _name(path: str | os.PathLike[str]) -> str:
@@ -251,7 +303,7 @@ def _name(path: str | os.PathLike[str]) -> str:
 
 def _body(site: str, time: str, what: Happening, previous: str) -> bytes:
     kind = {Job: "opened", Sent: "sent", Noted: "noted"}[type(what)]
-    about = {name: value for name, value in vars(what).items() if (name, value) != ("replicates", 0)}  # most have none
+    about = {name: value for name, value in vars(what).items() if _UNSAID.get(name, ...) != value}
     return _ENCODER.encode({"kind": kind, "previous": previous, "site": site, "time": time, **about}).encode()
 
 
@@ -289,7 +341,8 @@ def _entry(line: bytes) -> Entry | None:
         elif kind == "noted":
             what = Noted(**values)
         else:
-            what = Sent(**values | {"fields": {name: tuple(shape) for name, shape in values["fields"].items()}})
+            fields = {name: tuple(shape) for name, shape in values["fields"].items()}
+            what = Sent(**values | {"fields": fields, "subset": tuple(values.get("subset", ()))})
         body = _body(site, time, what, previous)
         whole = _line(body, own) == line and hashlib.sha256(body).hexdigest() == own
     except (DagoraError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -24,6 +24,10 @@ class Privacy:
     delta: float = DEFAULT_DELTA
     colluders: int | None = None
 
+    def held_against(self, sites: int) -> int:
+        """How many of so many sites may collude."""
+        return sites // 2 if self.colluders is None else self.colluders
+
 
 def _exact(make: Callable[[Cohort], Aggregation]) -> Callable[[Cohort, Privacy | None], Aggregation]:
     return lambda cohort, privacy: make(cohort)
@@ -32,7 +36,10 @@ def _exact(make: Callable[[Cohort], Aggregation]) -> Callable[[Cohort, Privacy |
 def _gaussian(cohort: Cohort, privacy: Privacy | None) -> Gaussian:
     assert privacy is not None
     # Under masks always: each site adds a part of the noise only, which protects totals but not single summands.
-    return Gaussian(Masked(cohort), len(cohort.sites), privacy.epsilon, privacy.delta, privacy.colluders)
+    # And under masks that cancel only if all sites were told the same noise.
+    colluders = privacy.held_against(len(cohort.sites))
+    noisy = cohort.under(epsilon=privacy.epsilon, delta=privacy.delta, colluders=colluders)
+    return Gaussian(Masked(noisy), len(cohort.sites), privacy.epsilon, privacy.delta, colluders)
 
 
 AGGREGATIONS: dict[str, Callable[[Cohort, Privacy | None], Aggregation]] = {

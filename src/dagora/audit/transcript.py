@@ -10,6 +10,7 @@ With plain aggregation a reply is the site's summand.  With any other it is what
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dagora.aggregation.agreement import SETTING_UP
 from dagora.federated.message import Message
 from dagora.federated.protocol import Aggregation, Summand, Total, Transport
 from dagora.federated.vault import Vault
@@ -116,7 +117,7 @@ class _Tap:
         self, message: Message, own: Mapping[str, Message] | None = None, enough: int | None = None
     ) -> Mapping[str, Message]:
         replies = self._inner.exchange(message, own, enough)
-        if message.get("secure.step") != "keys":
+        if message.get("secure.step") not in (*SETTING_UP, "contexts"):
             self.replies = {**replies, **self.replies}
         return replies
 

@@ -1,13 +1,14 @@
 """A data owner's say at a site: the policy is asked before anything leaves, and the ledger is told what does."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagora.aggregation.ledger import Ledger, Sent, spent
+from dagora.aggregation.ledger import REFUSED_BY_ROWS, Ledger, Sent, spent
 from dagora.errors import InputError
 from dagora.federated.message import Message
-from dagora.federated.policy import MAX_NAME, NOISY, Job, Policy, PolicyError
+from dagora.federated.policy import MAX_NAME, NOISY, Job, Policy, PolicyError, RowsPolicyError
 
 Shapes = Mapping[str, tuple[int, ...]]
 PolicySource = Policy | str | Path
@@ -23,11 +24,18 @@ class Guard:
     ledger: Ledger
     resumed: bool = False  # the site has kept all that it needs to go on with the run
 
+    def introduce(self) -> None:
+        """Before anyone has joined: whether the site could.  Such questions are limited."""
+        if self.policy is not None:
+            self.policy.introduce(spent(self.ledger.entries))
+        self.check()
+
     def check(self) -> None:
         """Whether the site may join the run, or go on with it; raises a PolicyError."""
         if self.policy is not None:
             before = [entry for entry in self.ledger.entries if entry.what != self.job]  # which is counted once
-            self.policy.admit(self.job, self.rows, spent(before))
+            with self._charged():
+                self.policy.admit(self.job, self.rows, spent(before))
 
     def enter(self) -> None:
         """Join the run, or raise a PolicyError.
@@ -43,25 +51,43 @@ class Guard:
         if not jobs:
             self.ledger.opened(self.job)
 
-    def release(self, shapes: Shapes, message: Message, before: int = 0) -> None:
+    def release(
+        self, shapes: Shapes, message: Message, before: int = 0, attempt: int = 1, subset: tuple[str, ...] = ()
+    ) -> None:
         """Let a summand go on its way out, or raise a PolicyError.
 
         before: the last round of the bootstrap replicate before, from which the site counts rounds.
+        attempt: how often the site has answered this round, this time included.
+        subset: the sites that the total is over; none for all.
         """
         replicate = message.get("replicate", 0)
         due = isinstance(replicate, int) and 0 <= replicate <= self.job.replicates
         if message.get("run") != self.job.run or _round(message) <= before or not due:
             raise PolicyError("policy: this is no round of the run that the site has joined")
-        if self.policy is not None:
-            # Of noisy answers the privacy budget is the limit, not their number of values.
-            limited = {} if self.job.aggregation in NOISY else shapes
-            self.policy.release(limited, self.rows, _round(message) - before)
+        if self.policy is None:
+            return
+        if subset:
+            known = {entry.what.subset for entry in self.ledger.entries if isinstance(entry.what, Sent)}
+            self.policy.check_parts(self.job.sites, [frozenset(one) for one in (*sorted(known - {()}), subset)])
+        # Of noisy answers the privacy budget is the limit, not their number of values.
+        limited = {} if self.job.aggregation in NOISY else shapes
+        with self._charged():
+            self.policy.release(limited, self.rows, _round(message) - before, attempt)
 
-    def record(self, shapes: Shapes, message: Message, reply: bytes) -> None:
+    def record(self, shapes: Shapes, message: Message, reply: bytes, subset: tuple[str, ...] = ()) -> None:
         """Write down a reply before it leaves; what aggregations exchange themselves goes by the name of its step."""
         parts = [str(message[name])[:MAX_NAME] for name in ("phase", "secure.step") if name in message]
         phase = ", ".join(parts)
-        self.ledger.record(self.job.run, _round(message), phase, shapes, reply, self.job.aggregation)
+        self.ledger.record(self.job.run, _round(message), phase, shapes, reply, self.job.aggregation, subset)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """A refusal that depends on the data tells of them: it counts as a run."""
+        try:
+            yield
+        except RowsPolicyError:
+            self.ledger.note(REFUSED_BY_ROWS, self.job.by or "server", self.job.run)
+            raise
 
 
 def read_policies(

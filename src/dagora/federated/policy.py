@@ -2,8 +2,10 @@
 
 A coordinator can only ask.  `Policy.admit` says whether a site joins a run, `Policy.release` whether a summand may
 leave; both raise a PolicyError that names the rule, what was asked and what is allowed.  Nothing here knows an
-algorithm: the rules are about counts of rows, sites, values, rounds and runs.  A refusal may travel to the coordinator,
-so it never states how many rows the site has.
+algorithm: the rules are about counts of rows, sites, values, rounds and runs.
+
+A refusal may travel to the coordinator, which could ask until it knows at what number of rows the site refuses.  So
+rules that depend on the rows come last, share one wording, and raise a RowsPolicyError: the guard charges it as a run.
 
 The defaults are norms of the field, floors and not proofs: DataSHIELD refuses subsets of fewer than 3 rows
 (nfilter.subset) and models of more than 0.33 parameters a row (nfilter.glm), and algorithms of vantage6 ask for 3 or
@@ -11,10 +13,11 @@ more organisations.  They are for networked use; a simulation has no policy.
 """
 
 import json
+import logging
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,13 +26,28 @@ from dagora.errors import DagoraError, InputError
 
 MOVES_ROWS = "pooled"  # the one method that no policy can allow
 NOISY = ("gaussian",)  # the aggregations whose releases are differentially private
+DEFAULT_RUNS = 10
 MAX_NAME = 200  # characters; what a coordinator names is written to the ledger
 
+_LOG = logging.getLogger("dagora.site")  # for the site's own eyes
 _ROUNDING = 1e-9  # three runs of epsilon 0.1 fit a budget of 0.3, though 0.1 + 0.1 + 0.1 > 0.3 in doubles
 
 
 class PolicyError(DagoraError):
     """What was asked is against the site's policy: nothing has left."""
+
+
+class RowsPolicyError(PolicyError):
+    """The site has too few rows for what was asked: a refusal that depends on its data."""
+
+    @classmethod
+    def of(cls, rule: str) -> "RowsPolicyError":
+        """Worded the same for every rule; which one it was is for the site's own log."""
+        _LOG.warning("too few rows for the rule %s of this site's policy", rule)
+        return cls(
+            "policy: this site has too few rows for what is asked (minimum_rows, parameters_per_row and "
+            "replicates_per_row: the site's own log says which); use fewer variables or replicates, or ask the site"
+        )
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,8 @@ class Job:
     epsilon: float | None = None  # of the whole run; None without differential privacy
     delta: float | None = None
     replicates: int = 0  # of a bootstrap
+    colluders: int | None = None  # sites that may pool what they know without harm; None without noise
+    by: str = ""  # the administrator who has signed the run; nobody in one process
 
     def __post_init__(self) -> None:
         names = (self.run, self.method, self.aggregation, *self.sites)
@@ -65,14 +85,20 @@ class Job:
             raise PolicyError("job refused: replicates must be a whole number, 0 or more")
         if self.replicates and self.epsilon is not None:
             raise PolicyError("job refused: every bootstrap replicate would spend epsilon again")
+        if self.colluders is not None and not _whole(self.colluders):
+            raise PolicyError("job refused: colluders must be a whole number, 0 or more")
+        if not isinstance(self.by, str) or len(self.by) > MAX_NAME:
+            raise PolicyError(f"job refused: an administrator's name has {MAX_NAME} characters at most")
 
 
 class Spent(NamedTuple):
-    """What earlier runs on the same data took: their number, and their privacy loss by plain composition."""
+    """What was taken from the same data before: runs, and their privacy loss by plain composition."""
 
     epsilon: float = 0.0  # infinite once a run had no differential privacy
     delta: float = 0.0
-    runs: int = 0
+    runs: int = 0  # and refusals that depended on the data
+    cohort: frozenset[str] = frozenset()  # the sites of the last run; none before the first
+    introductions: int = 0  # of the last day
 
 
 def _positive(value: object) -> bool:
@@ -89,6 +115,14 @@ def _count(value: object) -> bool:
 
 def _whole(value: object) -> bool:
     return type(value) is int and value >= 0
+
+
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
 def _names(value: object) -> bool:
@@ -112,7 +146,12 @@ class Policy:
     parameters_per_row: float = _rule(
         0.33, _positive, "a number over 0", "most values in one summand, for each row here"
     )
-    minimum_sites: int = _rule(3, _count, _COUNT, "fewest sites in a run, this one included")
+    minimum_sites: int = _rule(
+        3, _count, _COUNT, "fewest sites in a run, this one included, and in any part of them that a total is over"
+    )
+    same_cohort: bool = _rule(
+        True, _flag, "true or false", "all runs on these data have the same sites: two that differ by one reveal it"
+    )
     methods: tuple[str, ...] = _rule(
         ("covariance", "admm", "voting", "average"), _names, _LIST, 'allowed; "pooled" would move rows and never is'
     )
@@ -120,7 +159,12 @@ class Policy:
         ("masked", "shared", "encrypted", "gaussian"), _names, _LIST, '"plain" shows the server each summand'
     )
     rounds: int = _rule(1000, _count, _COUNT, "most rounds in one run; of a bootstrap, in each replicate")
-    runs: int | None = _rule(None, _count, _COUNT, "most runs over the life of the data; unset: no limit", 10)
+    attempts: int = _rule(20, _count, _COUNT, "most answers to one round: retries, each protected anew")
+    runs: int = _rule(DEFAULT_RUNS, _count, _COUNT, "most runs over the life of the data")
+    introductions: int = _rule(50, _count, _COUNT, "most introductions in 24 hours; they come before a run")
+    colluders: float = _rule(
+        0.5, _share, "a number from 0 to below 1", "least share of the sites that noise must hold against"
+    )
     epsilon: float | None = _rule(
         None, _positive, "a number over 0", "privacy budget over the life of the data; unset: none is asked for", 1.0
     )
@@ -187,33 +231,62 @@ class Policy:
                 )
         if len(job.sites) < self.minimum_sites:
             raise PolicyError(f"policy: {len(job.sites)} sites are too few here (minimum_sites: {self.minimum_sites})")
-        if rows < self.minimum_rows:
-            raise PolicyError(f"policy: this site has too few rows to join (minimum_rows: {self.minimum_rows})")
-        if self.runs is not None and spent.runs >= self.runs:
+        if self.same_cohort and spent.cohort and frozenset(job.sites) != spent.cohort:
+            raise PolicyError(
+                "policy: earlier runs on these data had other sites, and two totals that differ by a site reveal it "
+                "(same_cohort); run with the same sites"
+            )
+        if job.colluders is not None and job.colluders < math.floor(self.colluders * len(job.sites)):
+            raise PolicyError(
+                f"policy: noise that holds against {job.colluders} colluding sites of {len(job.sites)} is too little "
+                f"here (colluders: {self.colluders})"
+            )
+        if spent.runs >= self.runs:
             raise PolicyError(f"policy: one more run after {spent.runs} is not allowed here (runs: {self.runs})")
         if job.replicates > self.replicates:
             raise PolicyError(
                 f"policy: {job.replicates} bootstrap replicates are not allowed here (replicates: {self.replicates})"
             )
-        if job.replicates > self.replicates_per_row * rows:
-            raise PolicyError(
-                f"policy: {job.replicates} bootstrap replicates are too many for this site's rows "
-                f"(replicates_per_row: {self.replicates_per_row}); use fewer"
-            )
         self._within_budget(job, spent)
+        if rows < self.minimum_rows:
+            raise RowsPolicyError.of("minimum_rows")
+        if job.replicates > self.replicates_per_row * rows:
+            raise RowsPolicyError.of("replicates_per_row")
 
-    def release(self, shapes: Mapping[str, tuple[int, ...]], rows: int, round: int) -> None:
-        """Let a summand of fields with these shapes leave in this round (the first is 1), or raise.
+    def introduce(self, spent: Spent) -> None:
+        """Answer one more question about a run to come, or raise."""
+        if spent.introductions >= self.introductions:
+            raise PolicyError(
+                f"policy: {spent.introductions} introductions in 24 hours are enough here "
+                f"(introductions: {self.introductions}); try again later"
+            )
+
+    def release(self, shapes: Mapping[str, tuple[int, ...]], rows: int, round: int, attempt: int = 1) -> None:
+        """Let a summand of fields with these shapes leave in this round and attempt (the first is 1), or raise.
 
         round: in a bootstrap counted anew in each replicate.
         """
         if round > self.rounds:
             raise PolicyError(f"policy: round {round} is not allowed here (rounds: {self.rounds})")
+        if attempt > self.attempts:
+            raise PolicyError(f"policy: a round is not answered {attempt} times here (attempts: {self.attempts})")
         values = sum(math.prod(shape) for shape in shapes.values())
         if values / max(rows, 1) > self.parameters_per_row:  # a quotient: 33 / 100 is 0.33 to the last bit
+            raise RowsPolicyError.of("parameters_per_row")
+
+    def check_parts(self, cohort: Iterable[str], subsets: Iterable[frozenset[str]]) -> None:
+        """Let totals over these subsets of a cohort leave, or raise.
+
+        Differences of totals are totals, too.  So what counts are the smallest parts that all subsets together cut the
+        cohort into: each must hold enough sites.
+        """
+        parts = [frozenset(cohort)]
+        for subset in subsets:
+            parts = [part for whole in parts for part in (whole & subset, whole - subset) if part]
+        if len(parts) > 1 and min(map(len, parts)) < self.minimum_sites:
             raise PolicyError(
-                f"policy: a summand of {values} values is too large for this site's rows "
-                f"(parameters_per_row: {self.parameters_per_row}); use fewer variables"
+                f"policy: a total over a part of the sites must leave {self.minimum_sites} sites or more on either "
+                "side, together with all earlier ones (minimum_sites)"
             )
 
     def _within_budget(self, job: Job, spent: Spent) -> None:

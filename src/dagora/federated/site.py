@@ -1,6 +1,7 @@
 """A site: its data's state, and the bytes it answers with."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Generic
@@ -9,7 +10,7 @@ import numpy as np
 
 from dagora.errors import DagoraError, MessageError
 from dagora.federated.guard import Guard, Shapes
-from dagora.federated.message import Message, decode, encode
+from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Summand, asks_jointly
 from dagora.federated.vault import Vault
 
@@ -42,6 +43,8 @@ class Site(Generic[Data, SiteState]):
         self._ahead: tuple[Message, SiteState, Summand] | None = None  # a step taken with other sites (`step_together`)
         self._leaving: Shapes = {}
         self._before = 0  # the last round of the replicate before
+        self._asked = 0  # how often the last round was asked
+        self._subset: tuple[str, ...] = ()  # that the total is over; none for all sites
 
     def handle(self, request: bytes) -> bytes:
         """Bytes in, bytes out: all that a network sees of a site."""
@@ -50,10 +53,10 @@ class Site(Generic[Data, SiteState]):
     def reply(self, message: Message) -> bytes:
         """The same for a message that has been decoded already."""
         with naming(self.name):
-            self._leaving = {}
+            self._leaving, self._subset = {}, ()
             reply = encode(self._protected(message))
             if self._guard is not None:
-                self._guard.record(self._leaving, message, reply)
+                self._guard.record(self._leaving, message, reply, self._subset)
             return reply
 
     def replay(self, request: bytes) -> bytes:
@@ -75,11 +78,22 @@ class Site(Generic[Data, SiteState]):
         return "" if self._last is None else sha256(encode(self._last[1])).hexdigest()
 
     def _answer(self, message: Message) -> Summand:
-        summand = self._summand(message)
+        self._asked = self._asked + 1 if self._was_asked(message) else 1
+        summand, subset = self._summand(message), self._subset_of(message)
         if self._guard is not None:
-            self._leaving = {name: np.shape(values) for name, values in summand.items()}
-            self._guard.release(self._leaving, message, self._before)
+            self._leaving, self._subset = {name: np.shape(values) for name, values in summand.items()}, subset
+            self._guard.release(self._leaving, message, self._before, self._asked, subset)
+        if subset and self.name not in subset:  # it answers like all others, so that masks cancel, and adds nothing
+            return {name: np.zeros_like(values) for name, values in summand.items()}
         return summand
+
+    def _subset_of(self, message: Message) -> tuple[str, ...]:
+        """The sites that the total is over; none for all of them, which most statistics never leave."""
+        if "subset" not in message:
+            return ()
+        if not getattr(self._part, "adds_over_subsets", False):
+            raise MessageError("message refused: its total is over all sites or none")
+        return subset_in(message)
 
     def _summand(self, message: Message) -> Summand:
         if self._last is not None and self._was_asked(message):
@@ -134,6 +148,24 @@ def naming(site: str) -> Iterator[None]:
         if str(error).startswith(f"site {site!r}"):
             raise
         raise type(error)(f"site {site!r}: {error}") from error
+
+
+def with_subset(message: Message, sites: Iterable[str]) -> dict[str, Value]:
+    """The message, asking for a total over these sites only."""
+    text = json.dumps(sorted(sites))
+    return {**message, "subset": np.frombuffer(text.encode(), np.uint8)}
+
+
+def subset_in(message: Message) -> tuple[str, ...]:
+    """The sites that it asks for, by name and in order."""
+    value = message.get("subset")
+    try:
+        names = json.loads(value.tobytes()) if isinstance(value, np.ndarray) else None
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise MessageError("message refused: the list of sites in it is malformed")
+    return tuple(sorted(set(names)))
 
 
 def _turn(message: Message) -> tuple[object, object]:

@@ -71,7 +71,7 @@ class Certificates(CertBuilder):  # type: ignore[misc]
 
 
 class Kits(Builder):  # type: ignore[misc]
-    """A signing key and its certificate for every site, and kit.json for all."""
+    """A signing key and its certificate for every site and administrator, and kit.json for all."""
 
     def __init__(self, federation: "Federation", skew: timedelta) -> None:
         self._federation, self._skew = federation, skew
@@ -90,13 +90,13 @@ class Kits(Builder):  # type: ignore[misc]
             }
             _write(Path(ctx.get_ws_dir(participant)) / "kit.json", json.dumps(about, indent=2).encode())
             _write(Path(ctx.get_local_dir(participant)) / "comm_config.json", json.dumps(_COMMUNICATION).encode())
-            if participant.type == ParticipantType.CLIENT:
+            if participant.type in (ParticipantType.CLIENT, ParticipantType.ADMIN):
                 self._sign(participant.name, Path(ctx.get_kit_dir(participant)), ctx)
 
-    def _sign(self, site: str, folder: Path, ctx: ProvisionContext) -> None:
+    def _sign(self, name: str, folder: Path, ctx: ProvisionContext) -> None:
         key, root = Ed25519PrivateKey.generate(), ctx[CtxKey.ROOT_CERT]
         certificate = generate_cert(
-            Identity(site, _ORGANISATION),
+            Identity(name, _ORGANISATION),
             Identity(common_name(root)),
             ctx[CtxKey.ROOT_PRI_KEY],
             key.public_key(),

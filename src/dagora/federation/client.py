@@ -4,6 +4,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -13,14 +14,21 @@ from dagora.federated.message import Message, decode, encode
 from dagora.federated.run import Watcher
 from dagora.federation import results
 from dagora.federation.kits import ADMIN, SERVER, Kit
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.probe import why_not
-from dagora.federation.texts import boxed, text_in
+from dagora.federation.texts import text_in
 from dagora.result import Result
 from dagora.transport.nvflare import DONE, REFUSED, Cell
 
 _GLANCE = 0.2  # seconds between looks at a run
 _PATIENCE = 60.0  # seconds for a server that restarts to come back
+
+
+def new_run() -> str:
+    """A name that no other run has, and that says when it was ordered."""
+    now = datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}{now.microsecond // 1000:03d}-{token_hex(4)}"
 
 
 class Client:
@@ -39,9 +47,9 @@ class Client:
         self._cell.close()
 
     def submit(self, plan: Plan) -> str:
-        """Start a run; its name.  A plan without sites is for all that the kit knows of."""
+        """Sign a run and have the server start it; its name.  A plan without sites is for all that the kit knows of."""
         asked = plan if plan.sites else plan.with_changes({"sites": list(self._kit.sites)})
-        return text_in(self._ask("submit", {"plan": boxed(asked.to_json()), "token": token_hex(16)}), "run")
+        return text_in(self._ask("submit", Order.signed(self._kit, new_run(), asked).fields()), "run")
 
     def resume(self, run: str) -> str:
         """Have a stopped run go on; one that goes on already, or is done, is left as it is."""

@@ -14,16 +14,17 @@ from typing import Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
 from dagora.assembly import build_under
 from dagora.conclusion import conclude
 from dagora.errors import InputError
-from dagora.federated.message import decode, encode, number
+from dagora.federated.message import Message, decode, encode, number
 from dagora.federated.protocol import Transport
 from dagora.federated.run import Kept, Watcher, run
+from dagora.federation.joining import Joining
 from dagora.federation.kits import Kit
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.schema import agreed, names_from, schema_hash
 from dagora.federation.store import Records, write_whole
@@ -44,26 +45,27 @@ class Link(Transport, Protocol):
 
 def coordinate(
     kit: Kit,
-    run_id: str,
-    plan: Plan,
+    order: Order,
     folder: Path,
     link: Link,
     watch: Watcher | None = None,
     kept: Callable[[int, Kept], None] = lambda round, kept: None,
 ) -> Result:
-    """Learn with the sites of the plan, or go on where an earlier start of the same run has stopped.
+    """Learn with the sites of the ordered plan, or go on where an earlier start of the same run has stopped.
 
     watch: called after every round; kept: after every round that was not over already when the server started.
     """
+    run_id, plan = order.run, Plan.from_json(order.plan)
     sites, settings = plan.sites, plan.settings
     memory = RoundsOnDisk(folder, kept)
     if len(sites) == 1 and plan.privacy is None and plan.aggregation != "plain":
         raise InputError(
             f"aggregation: {plan.aggregation!r} hides nothing with one site, whose data is the total; add a site"
         )
-    names, certificates = _introduced(run_id, memory.starts, plan, link)
-    _joined(run_id, plan, names, certificates, link)
-    cohort = Cohort({site: kit.public_key(site, certificates[site]) for site in sites})
+    names, certificates = _introduced(order, memory.starts, sites, link)
+    joining = Joining(order, names, tuple(certificates[site] for site in sites))
+    _joined(joining, sites, link)
+    cohort = joining.cohort(kit)
     protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
     algorithm = build_under(settings, names, protection)
     if plan.privacy is None:  # under differential privacy no exact fact may decide whether a run takes place
@@ -80,38 +82,38 @@ def say_goodbye(run_id: str, how: str, sites: tuple[str, ...], link: Link) -> li
     return [site for site in sites if site not in heard]
 
 
-def _introduced(run_id: str, start: int, plan: Plan, link: Link) -> tuple[tuple[str, ...], dict[str, str]]:
+def _introduced(order: Order, start: int, sites: tuple[str, ...], link: Link) -> tuple[tuple[str, ...], dict[str, str]]:
     """Columns that all sites have, in the first one's order, and the sites' signing certificates.
 
-    The run and the start make it a new question each time: files may have been corrected since the last one.
+    The start makes it a new question each time: files may have been corrected since the last one.
     """
-    asked = encode({"run": run_id, "start": start, "plan": boxed(plan.to_json())})
-    replies = {site: decode(reply) for site, reply in link.ask("introduce", dict.fromkeys(plan.sites, asked)).items()}
+    asked = encode({**order.fields(), "start": start})
+    replies = {site: decode(reply) for site, reply in link.ask("introduce", dict.fromkeys(sites, asked)).items()}
     for site, reply in replies.items():
         if reply.get("version") != __version__:
             raise InputError(
                 f"site {site!r}: has Dagora {reply.get('version')}, the server {__version__}; install the same"
             )
-    names = agreed({site: names_from(text_in(replies[site], "columns")) for site in plan.sites})
-    return names, {site: text_in(replies[site], "certificate") for site in plan.sites}
+    names = agreed({site: names_from(text_in(replies[site], "columns")) for site in sites})
+    return names, {site: text_in(replies[site], "certificate") for site in sites}
 
 
-def _joined(run_id: str, plan: Plan, names: tuple[str, ...], certificates: dict[str, str], link: Link) -> None:
-    """All sites have joined, with the same schema; before that no number is asked for."""
-    request = encode(
-        {
-            "run": run_id,
-            "version": __version__,
-            "schema": schema_hash(names),
-            "plan": boxed(plan.to_json()),
-            "columns": boxed(json.dumps(names)),
-            "sites": boxed(json.dumps(plan.sites)),
-            "certificates": boxed(json.dumps([certificates[site] for site in plan.sites])),
-        }
-    )
-    for site, reply in link.ask("join", dict.fromkeys(plan.sites, request)).items():
-        if decode(reply).get("schema") != schema_hash(names):
+def _joined(joining: Joining, sites: tuple[str, ...], link: Link) -> None:
+    """All sites have joined, with the same columns, and have noted the heads of each other's ledgers.
+
+    Before that no number is asked for.
+    """
+    request = encode(joining.fields())
+    replies = {site: decode(reply) for site, reply in link.ask("join", dict.fromkeys(sites, request)).items()}
+    for site, reply in replies.items():
+        if reply.get("schema") != schema_hash(joining.columns):
             raise InputError(f"site {site!r}: has not agreed to the columns of the run; stop it")
+    heads: Message = {
+        "run": joining.order.run,
+        "heads": boxed(json.dumps([text_in(replies[site], "head") for site in sites])),
+        "signatures": np.concatenate([np.asarray(replies[site].get("signature", ())) for site in sites]),
+    }
+    link.ask("witness", dict.fromkeys(sites, encode(heads)))
 
 
 class RoundsOnDisk:

@@ -2,9 +2,10 @@
 
     kit.json        the federation, the role and the name here, the server's address
     startup/        rootCA.pem, and this participant's certificate and key, for mutual TLS
-                    at a site also signing.crt and signing.key (Ed25519): the name under its payloads
+                    at a site also signing.crt and signing.key (Ed25519): the name under its payloads; at an
+                    administrator's: the name under the runs that it orders
     local/          comm_config.json: limits on what FLARE takes in
-    state/          made at the first start: the audit log, and what a run needs to go on after a crash
+    state/          made at the first start: what a run needs to go on after a crash, and the server's audit log
 
 Certificates are what counts: kit.json says nothing that a certificate would have to be believed for.
 """
@@ -59,7 +60,7 @@ class Kit:
         if kit.role != role:
             raise InputError(f"{where}: is the kit of {whose}, {kit.name!r}; name one of {_ROLE[role]}")
         kit._check_certificate(kit._certificate_file, kit._key_file)
-        if role == SITE:
+        if role in (SITE, ADMIN):
             kit._check_certificate("signing.crt", "signing.key")
         return kit
 
@@ -92,18 +93,31 @@ class Kit:
 
     @property
     def signing_key(self) -> Ed25519PrivateKey:
-        """A site's own."""
+        """A site's or an administrator's own."""
         key = load_pem_private_key(self._startup("signing.key"), password=None)
         assert isinstance(key, Ed25519PrivateKey)
         return key
 
     @property
     def signing_certificate(self) -> str:
-        """A site's own, as others are shown it."""
+        """Its certificate, as others are shown it."""
         return self._startup("signing.crt").decode()
 
     def public_key(self, site: str, certificate: str) -> Ed25519PublicKey:
         """The key in a site's signing certificate, if this federation's authority says that it is that site's."""
+        name, key = self._vouched(f"site {site!r}", certificate)
+        if name != site:
+            raise InputError(f"site {site!r}: showed a signing certificate that is not its own; stop it")
+        return key
+
+    def administrator(self, certificate: str) -> tuple[str, Ed25519PublicKey]:
+        """Name and key of an administrator, if this federation's authority says that it is one."""
+        name, key = self._vouched("administrator", certificate)
+        if "@" not in name:  # administrators are named by e-mail addresses, sites cannot be
+            raise InputError(f"administrator: the run was signed by {name!r}, who is none; stop the server")
+        return name, key
+
+    def _vouched(self, whose: str, certificate: str) -> tuple[str, Ed25519PublicKey]:
         try:
             found = x509.load_pem_x509_certificate(certificate.encode())
             key = found.public_key()
@@ -111,11 +125,11 @@ class Kit:
         except (ValueError, InputError, InvalidSignature) as error:
             why = f" ({error})" if isinstance(error, InputError) else ""
             raise InputError(
-                f"site {site!r}: its signing certificate is not good in this federation{why}; ask it to check its kit"
+                f"{whose}: the signing certificate is not good in this federation{why}; check the kit that it is from"
             ) from None
-        if common_name(found) != site or not isinstance(key, Ed25519PublicKey):
-            raise InputError(f"site {site!r}: showed a signing certificate that is not its own; stop it")
-        return key
+        if not isinstance(key, Ed25519PublicKey):
+            raise InputError(f"{whose}: showed a certificate that is not for signing; stop it")
+        return common_name(found), key
 
     @property
     def _certificate_file(self) -> str:

@@ -21,6 +21,8 @@ from dagora.federation.provision import Federation, provision
 
 ADMINISTRATOR = "you@localhost.local"
 
+LEDGERS = "ledgers"  # the folder of the data sets' records, as each site's owner would have one
+
 _STARTING = 30.0  # seconds for a process to start, and some more for each
 
 
@@ -88,6 +90,7 @@ class LocalFederation:
         else:
             policy = ["--no-policy"] if self._policy is None else ["--policy", str(self._policy)]
             command += ["site", str(self.folder / name), "--data", str(self.data[name].absolute()), *policy]
+            command += ["--ledgers", str(self.folder / LEDGERS)]
         with uninterrupted(), (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

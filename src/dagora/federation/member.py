@@ -1,9 +1,13 @@
 """A site's side of a federation: what it answers, and what it keeps so that it can go on after a crash.
 
-    introduce   who it is and which columns it has       -> names, its signing certificate, its version of Dagora
-    join        a plan, the cohort and the schema        -> the schema's hash, once policy and columns allow it
+    introduce   an order (order.py)                      -> columns' names, its signing certificate, its version
+    join        the order, the cohort and the schema     -> the schema's hash, once policy and columns allow it, and the
+                                                            head of its ledger, signed
+    witness     the heads of all sites' ledgers          -> nothing; they are noted in its own
     round       a message of the run                     -> what its Site answers, protected
     end         the run is over                          -> nothing; secrets of the run are deleted
+
+Nothing is answered about a run that no administrator has signed.
 
 A state is a function of data and messages.  So what is written down for a restart are the messages that were answered
 (`requests`), with a hash of each summand, and random draws (the vault).  A restart replays them: the site is then where
@@ -25,7 +29,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dagora.aggregation.cohort import Cohort
-from dagora.aggregation.ledger import Ledger
+from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Ledger
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
 from dagora.assembly import build_under, prepare, with_resamples
@@ -34,9 +38,11 @@ from dagora.data.tables import Streamed
 from dagora.errors import DagoraError, InputError, MessageError, NumericalError
 from dagora.federated.guard import Guard
 from dagora.federated.message import Message, decode, encode
-from dagora.federated.policy import Policy
+from dagora.federated.policy import Policy, RowsPolicyError
 from dagora.federated.site import Site, naming
+from dagora.federation.joining import Joining, check_head, signed_head
 from dagora.federation.kits import SERVER, Kit
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.schema import check_columns, names_from, schema_hash
 from dagora.federation.store import FolderVault, Records, finish_removing, remove_folder, write_whole
@@ -58,6 +64,7 @@ class _Joined:
     run: str
     request: bytes  # that it was joined with
     networks: bool
+    cohort: Cohort
     site: Site[Any, Any]
     place: Path  # of the requests
     replies: dict[str, bytes] = field(default_factory=dict)  # to the newest requests, by hash
@@ -77,15 +84,17 @@ class _Joined:
 class Member:
     """Answers a server's requests, one after the other."""
 
-    def __init__(self, kit: Kit, data: Path, policy: Policy | None, threads: int = 1) -> None:
+    def __init__(self, kit: Kit, data: Path, policy: Policy | None, ledger: Ledger, threads: int = 1) -> None:
+        """Ledger: that of the data set, which may have a longer life than the kit."""
         self._kit, self._data, self._policy, self._threads = kit, data, policy, threads
         self._runs = make_folder(kit.state / "runs")
         finish_removing(self._runs)
-        self.ledger = Ledger(kit.name, kit.state / "ledger.jsonl", mend=True)
+        self.ledger = ledger
         self._joined: _Joined | None = None
         self._read: tuple[object, Prepared] | None = None
         self._answers: dict[str, Callable[[Message, bytes], bytes]] = {
-            "introduce": self._introduce, "join": self._join, "round": self._round, "end": self._end
+            "introduce": self._introduce, "join": self._join, "witness": self._witness, "round": self._round,
+            "end": self._end,
         }  # fmt: skip
 
     def answer(self, topic: str, request: bytes) -> bytes:
@@ -114,40 +123,66 @@ class Member:
 
     def _introduce(self, message: Message, request: bytes) -> bytes:
         """Before anyone has joined: whether this site could, with these data and this policy."""
-        plan = Plan.from_json(text_in(message, "plan"))
+        order = Order.read(message)
+        who, plan = order.check(self._kit), Plan.from_json(order.plan)
         table = self._open(plan)
         rows = self._prepared(plan, table, tuple(table.names)).summary.moments.n
-        run = text_in(message, "run")
-        Guard(plan.job(run, plan.sites), rows, self._policy, self.ledger).check()
-        self.ledger.note("introduced", SERVER, run, f"{len(table.names)} column names and a certificate were shown")
+        Guard(plan.job(order.run, who), rows, self._policy, self.ledger).introduce()
+        shown = f"{len(table.names)} column names and a certificate were shown, as {who} ordered"
+        self.ledger.note(INTRODUCED, SERVER, order.run, shown)
         columns = json.dumps(list(table.names))
         return encode(
             {"columns": boxed(columns), "certificate": boxed(self._kit.signing_certificate), "version": __version__}
         )
 
     def _join(self, message: Message, request: bytes) -> bytes:
-        run, names = text_in(message, "run"), names_from(text_in(message, "columns"))
+        joining = Joining.read(message)
+        run = joining.order.run
         if self._joined is None or self._joined.request != request:
             kept = self._folder(run) / "join"
             if kept.exists() and kept.read_bytes() == request:
                 self._restore(run)
             else:
-                joined = self._enter(message, request)
+                joined = self._enter(joining, request)
                 remove_folder(self._folder(run))
                 self._make_room()
                 make_folder(self._folder(run))
                 write_whole(kept, request)
                 self._joined = joined
                 _LOG.info("joined run %s", run)
-        return encode({"schema": schema_hash(names)})
+        assert self._joined is not None
+        head = self.ledger.head
+        signature = signed_head(self._joined.cohort, self._kit.name, run, head)
+        schema = schema_hash(joining.columns)
+        return encode({"schema": schema, "head": head, "signature": np.frombuffer(signature, np.uint8)})
 
-    def _round(self, message: Message, request: bytes) -> bytes:
+    def _witness(self, message: Message, request: bytes) -> bytes:
+        """Note where the other sites' ledgers end, so that none of them can be rewritten unseen."""
+        cohort = self._in_run(message).cohort
+        heads, signatures = names_from(text_in(message, "heads")), message.get("signatures")
+        if (
+            not isinstance(signatures, np.ndarray)
+            or len(heads) != len(cohort.sites)
+            or signatures.size != 64 * len(heads)
+        ):
+            raise MessageError("message refused: it does not hold one signed head of every site's ledger")
+        for site, head, signature in zip(cohort.sites, heads, signatures.reshape(len(heads), -1), strict=True):
+            check_head(cohort, site, text_in(message, "run"), head, signature.tobytes())
+            if site != self._kit.name:
+                self.ledger.note(WITNESSED, site, text_in(message, "run"), head)
+        return encode({})
+
+    def _in_run(self, message: Message) -> _Joined:
+        """The run that the message is of, from the disk if need be."""
         run = str(message.get("run"))
         if self._joined is None or self._joined.run != run:
             self._restore(run)
-        joined = self._joined
-        if joined is None or message.get("run") != joined.run:
+        if self._joined is None or self._joined.run != run:
             raise MessageError("message refused: it is of a run that this site has not joined")
+        return self._joined
+
+    def _round(self, message: Message, request: bytes) -> bytes:
+        joined = self._in_run(message)
         if (earlier := joined.replies.get(_digest(request))) is not None:
             return earlier
         before = joined.site.last
@@ -157,9 +192,9 @@ class Member:
             record = encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
             joined.requests.append(record)
         except Exception as error:
-            if isinstance(error, NumericalError | InputError):
+            if isinstance(error, NumericalError | InputError | RowsPolicyError):
                 # What depends on the data may tell of it: such an error is the last answer of the run.
-                self._give_up(run, str(error))
+                self._give_up(joined.run, str(error))
             elif not isinstance(error, MessageError) or joined.site.last is not before:
                 self._joined = None  # what is in memory may be ahead of what is on the disk, which counts
             raise
@@ -194,30 +229,24 @@ class Member:
         for old in kept[: max(len(kept) - _MOST_RUNS + 1, 0)]:
             remove_folder(old)
 
-    def _enter(self, message: Message, request: bytes, resumed: bool = False) -> _Joined:
+    def _enter(self, joining: Joining, request: bytes, resumed: bool = False) -> _Joined:
         """Check all that the site was told, ask its policy, and start from its data."""
-        run, plan = text_in(message, "run"), Plan.from_json(text_in(message, "plan"))
-        names, sites = names_from(text_in(message, "columns")), names_from(text_in(message, "sites"))
-        certificates = names_from(text_in(message, "certificates"))
-        if message.get("version") != __version__:
-            raise InputError(f"has Dagora {__version__}, the server {message.get('version')}; install the same")
-        if text_in(message, "schema") != schema_hash(names) or self._kit.name not in sites:
-            raise MessageError("message refused: the schema is not what its hash says, or the run is of other sites")
-        if len(certificates) != len(sites):
-            raise MessageError("message refused: it does not hold one certificate of every site")
+        order, names, run = joining.order, joining.columns, joining.order.run
+        who, plan = order.check(self._kit), Plan.from_json(order.plan)
+        if joining.version != __version__:
+            raise InputError(f"has Dagora {__version__}, the server {joining.version}; install the same")
+        if self._kit.name not in plan.sites:
+            raise MessageError("message refused: the run is of other sites")
         table = self._open(plan)
         check_columns(self._kit.name, tuple(table.names), names, "the run")
-        cohort = Cohort(
-            {site: self._kit.public_key(site, own) for site, own in zip(sites, certificates, strict=True)},
-            {self._kit.name: self._kit.signing_key},
-        )
+        cohort = joining.cohort(self._kit, {self._kit.name: self._kit.signing_key})
         protection = AGGREGATIONS[plan.aggregation](cohort, plan.privacy)
         algorithm = build_under(plan.settings, names, protection)
         prepared, self._read = self._prepared(plan, table, names), None
         if plan.privacy is None:
             algorithm = inspected(algorithm, names)
         rows, vault = prepared.summary.moments.n, FolderVault(self._folder(run))
-        guard = Guard(plan.job(run, sites), rows, self._policy, self.ledger, resumed)
+        guard = Guard(plan.job(run, who), rows, self._policy, self.ledger, resumed)
         if plan.settings.replicates:
             # Random, and told to nobody: from totals of rows drawn by known counts, rows could be computed.
             key = partial(vault.once, f"bootstrap {run}", partial(token_bytes, _KEY))
@@ -225,7 +254,7 @@ class Member:
             prepared = replace(prepared, data=drawn)
         start = prepared if plan.privacy is None else prepared.data
         site = Site(self._kit.name, algorithm.site, start, protection, guard, vault)
-        return _Joined(run, request, plan.settings.networks, site, self._folder(run) / "requests")
+        return _Joined(run, request, plan.settings.networks, cohort, site, self._folder(run) / "requests")
 
     def _restore(self, run: str) -> None:
         """Go through what was answered before a restart, or before another run."""
@@ -233,7 +262,7 @@ class Member:
         if not kept.exists():
             return
         request = kept.read_bytes()
-        joined = self._enter(decode(request), request, resumed=True)
+        joined = self._enter(Joining.read(decode(request)), request, resumed=True)
         with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
             for record in joined.requests:
                 message = decode(record)

@@ -131,8 +131,12 @@ class Plan:
         given["learner"] = with_default_learner(given.get("learner"), model, method, self.privacy)
         return Options(**given)
 
-    def job(self, run: str, sites: tuple[str, ...]) -> Job:
-        """What a site's policy is asked about."""
-        delta = self.privacy.delta if self.privacy else None
+    def job(self, run: str, by: str) -> Job:
+        """What a site's policy is asked about; `by` is the administrator who has signed the run."""
         replicates = self.settings.replicates
-        return Job(run, self.settings.method, self.aggregation, sites, self.epsilon, delta, replicates)
+        if self.privacy is None:
+            return Job(run, self.settings.method, self.aggregation, self.sites, None, None, replicates, None, by)
+        return Job(
+            run, self.settings.method, self.aggregation, self.sites, self.epsilon, self.privacy.delta, replicates,
+            self.privacy.held_against(len(self.sites)), by,
+        )  # fmt: skip

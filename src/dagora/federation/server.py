@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -9,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 from dagora.aggregation.ledger import Ledger
@@ -19,6 +19,7 @@ from dagora.federated.run import Kept
 from dagora.federation import results
 from dagora.federation.coordinator import coordinate, say_goodbye
 from dagora.federation.kits import SERVER, Kit
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.probe import answers, free_port
 from dagora.federation.process import Refusals, alone_in, leave, say_in_lines, stop_signals
@@ -29,6 +30,7 @@ from dagora.transport.nvflare import DONE, Cell, NvflareTransport
 
 RUNNING, FINISHED, STOPPED, ABORTED = "running", "done", "stopped", "aborted"
 
+_RUN = re.compile(r"[0-9]{8}-[0-9]{9}-[0-9a-f]{8}")  # it becomes a folder's name
 _LOG = logging.getLogger("dagora.server")
 _FAREWELL = 5.0  # seconds for sites to hear that a run is over
 _SHOWN = 10  # runs in a status
@@ -95,26 +97,29 @@ class Server:
                 return
 
     def _submit(self, who: str, message: Message) -> dict[str, Any]:
-        plan = Plan.from_json(text_in(message, "plan"))
+        order = Order.read(message)
+        signed_by, plan, run = order.check(self._kit), Plan.from_json(order.plan), order.run
+        if signed_by != who:
+            raise InputError(f"run {run!r} was signed by {signed_by}, not by {who}, who submits it")
+        if not _RUN.fullmatch(run):
+            raise InputError(f"run {run!r}: is no name of a run; is this administrator's Dagora older?")
         if not plan.sites:
             raise InputError("sites: the job names none; list them")
         for site in plan.sites:
             if site not in self._kit.sites and not self._cell().connected(site):
                 raise InputError(f"sites: there is no site {site!r}; there are {', '.join(self._kit.sites)}")
-        token = text_in(message, "token")
-        for folder in self._folders():  # an answer that was lost on its way is asked for again
-            if _about(folder)["token"] == token:
-                return {"run": folder.name}
+        if (self._runs / run / "run.json").exists():  # an answer that was lost on its way is asked for again
+            if decode((self._runs / run / "order").read_bytes())["signature"].tobytes() != order.signature:  # type: ignore[union-attr]
+                raise InputError(f"run {run!r} was ordered before, with another plan")
+            return {"run": run}
         self._refuse_if_busy()
-        now = datetime.now(UTC)
-        run = f"{now:%Y%m%d-%H%M%S}{now.microsecond // 1000:03d}-{token_hex(4)}"  # in the order of their beginnings
         folder = make_folder(self._runs / run)
         what = f"{plan.settings.model} {plan.settings.method}, {plan.aggregation}, {len(plan.sites)} sites"
         self.ledger.note("submitted", who, run, what)
         _LOG.info("run %s submitted by %s: %s", run, who, what)
-        about = {"plan": plan.to_json(), "by": who, "token": token}
-        begun = datetime.now(UTC).isoformat(timespec="seconds")
-        _tell(folder, {**about, "begun": begun, "state": RUNNING, "detail": "", "round": 0})
+        write_whole(folder / "order", encode(order.fields()))
+        begun = datetime.now(UTC).isoformat(timespec="milliseconds")
+        _tell(folder, {"plan": order.plan, "by": who, "begun": begun, "state": RUNNING, "detail": "", "round": 0})
         self._start(run)
         return {"run": run}
 
@@ -193,7 +198,8 @@ class Server:
 
         try:
             about = _about(folder)
-            plan = Plan.from_json(about["plan"])
+            order = Order.read(decode((folder / "order").read_bytes()))
+            plan = Plan.from_json(order.plan)
             if about.get("aborting"):
                 abort.set()
             if (folder / "result").exists():  # the last process ended just then
@@ -202,7 +208,7 @@ class Server:
                 stop()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ResultWarning)  # they are in the result
-                    result = coordinate(self._kit, folder.name, plan, folder, link, watch, kept)
+                    result = coordinate(self._kit, order, folder, link, watch, kept)
             write_whole(folder / "result", results.to_bytes(result))
         except AbortedError:
             return ABORTED, "by an administrator"
@@ -257,7 +263,7 @@ class Server:
             raise InputError(f"the server is at run {self._current}; wait for it, or abort it")
 
     def _folders(self) -> list[Path]:
-        """The newest first."""
+        """The newest first, by the clocks of those who ordered them."""
         return sorted((one for one in self._runs.iterdir() if (one / "run.json").exists()), reverse=True)
 
     def _folder(self, run: str) -> Path:
