@@ -18,9 +18,10 @@ import pytest
 import dagora
 from dagora.aggregation.ledger import Entry, Noted, Sent, read, verify
 from dagora.errors import DagoraError, InputError
-from dagora.federation.client import Client
-from dagora.federation.kits import SERVER
+from dagora.federation.client import Client, new_run
+from dagora.federation.kits import ADMIN, SERVER, Kit
 from dagora.federation.local import LocalFederation
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from tests.federation.conftest import site_files, wait_until_connected
 
@@ -33,7 +34,7 @@ def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
 
 
 def notes(local: LocalFederation, name: str) -> list[Noted]:
-    entries = read(local.folder / name / "state" / "ledger.jsonl")
+    entries = read(local.ledger(name))
     return [entry.what for entry in entries if isinstance(entry.what, Noted)]
 
 
@@ -172,7 +173,8 @@ def test_a_local_federation_that_is_ended_leaves_nothing(number: int, tmp_path: 
 
 def test_one_job_submitted_twice_by_a_lost_answer_is_one_run(local: LocalFederation, client: Client) -> None:
     before = set(client.status()["runs"])
-    asked = {"plan": Plan.of({"method": "covariance", "sites": list(local.data)}).to_json(), "token": "one"}
+    plan = Plan.of({"method": "covariance", "sites": list(local.data)})
+    asked = Order.signed(Kit.read(local.admin, ADMIN), new_run(), plan).fields()
     first, second = (client._ask("submit", asked)["run"] for _ in range(2))
     client.follow(str(first))
     assert first == second
@@ -193,18 +195,18 @@ def test_other_columns_stop_a_run_before_a_number_is_sent(tmp_path: Path) -> Non
 
 
 def log_of(local: LocalFederation, name: str) -> list[Entry]:
-    return read(local.folder / name / "state" / "ledger.jsonl")
+    return read(local.ledger(name))
 
 
 def test_logs_are_chained_and_say_who_asked(local: LocalFederation, client: Client) -> None:
     run = client.submit(Plan.of({"method": "covariance"}))
     client.follow(run)
     for name in (SERVER, *local.data):
-        verify(local.folder / name / "state" / "ledger.jsonl")
+        verify(local.ledger(name))
     asked = [note for note in notes(local, SERVER) if note.run == run]
     assert [note.event for note in asked] == ["submitted", "round", "round", "done", "result read"]
     assert asked[0].who == "you@localhost.local"
-    done = command("verify-log", local.folder / SERVER, local.folder / "site-01")
+    done = command("verify-log", local.folder / SERVER, local.ledger("site-01"))
     assert done.returncode == 0
     assert done.stdout.count("unbroken") == 2
 
@@ -212,7 +214,7 @@ def test_logs_are_chained_and_say_who_asked(local: LocalFederation, client: Clie
 def test_a_changed_log_is_told(local: LocalFederation, client: Client, tmp_path: Path) -> None:
     client.follow(client.submit(Plan.of({"method": "covariance"})))
     changed = tmp_path / "ledger.jsonl"
-    changed.write_text((local.folder / SERVER / "state" / "ledger.jsonl").read_text().replace("you@", "eve@", 1))
+    changed.write_text((local.ledger(SERVER)).read_text().replace("you@", "eve@", 1))
     done = command("verify-log", changed)
     assert done.returncode == 2
     assert "line 1 was changed" in done.stderr

@@ -19,6 +19,7 @@ from dagora.federated.message import encode
 from dagora.federation.client import Client
 from dagora.federation.kits import ADMIN, SERVER, SITE, Kit
 from dagora.federation.local import ADMINISTRATOR, LocalFederation
+from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.probe import Refusal, why_not
 from dagora.federation.provision import Federation, provision
@@ -84,7 +85,8 @@ def test_a_stranger_who_trusts_the_server_is_refused_by_it(local: LocalFederatio
 
 
 def test_a_site_may_not_ask_the_server(local: LocalFederation, intruder: CoreCell) -> None:
-    request = encode({"plan": Plan.of({"sites": ["site-01"]}).to_json(), "token": "x"})
+    order = Order.signed(Kit.read(local.admin, ADMIN), "20260101-000000000-00000000", Plan.of({"sites": ["site-01"]}))
+    request = encode(order.fields())
     for topic in ("submit", "status", "abort", "result"):
         reply = intruder.send_request(CHANNEL, topic, SERVER, CellMessage({}, request), timeout=10)
         assert b"no administrator" in reply.payload

@@ -261,7 +261,8 @@ def test_the_number_of_rows_cannot_be_found_by_asking(data: dict[str, Path], tmp
     policy = Policy(replicates=10_000, replicates_per_row=1.0, runs=4, parameters_per_row=9.0)
     with Hall(tmp_path, {site: data[site] for site in SITES}, policy) as hall:
         one = hall.members["north"]
-        low, high, refusals = 1, 1000, []
+        low, high = 1, 1000
+        refusals: list[str] = []
         while low < high and not any("one more run after 4" in refusal for refusal in refusals):
             middle = (low + high + 1) // 2
             order = ordered(f"probe-{low}-{high}", bootstrap=middle)

@@ -59,6 +59,14 @@ class LocalFederation:
         """The kit that jobs are submitted with."""
         return self.folder / ADMINISTRATOR
 
+    def ledger(self, name: str) -> Path:
+        """The audit log of the server, or of a site's data."""
+        return (
+            self.folder / SERVER / "state" / "ledger.jsonl"
+            if name == SERVER
+            else self.folder / LEDGERS / f"{name}.jsonl"
+        )
+
     def __enter__(self) -> "LocalFederation":
         try:
             for name in (SERVER, *self.data) if self._start else ():
