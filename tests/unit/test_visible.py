@@ -129,12 +129,13 @@ def test_an_error_with_hostile_names_is_one_line(tmp_path: Path) -> None:
     assert not steers(err)
 
 
-def test_an_error_in_the_words_of_another_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_words_of_another_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise dagora.errors.DagoraError(f"site 'north': {HOSTILE}")
 
     monkeypatch.setattr("dagora.cli.simulate", refuse)
-    code, _, err = run("simulate")
+    code, _, err = run("simulate", "--out", tmp_path)
+    assert r"site 'north': a\x1b[2J" in err
     assert (code, err.count("\n")) == (2, 1)
     assert not steers(err)
 
