@@ -417,7 +417,18 @@ def main() -> None:
         _fail(f"{error.format_message()} (see 'dagora --help')", 2)
     except DagoraError as error:
         _fail(str(error), 2)
+    except MemoryError as error:
+        _fail(_out_of_memory(str(error)), 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _out_of_memory(what: str) -> str:
+    """numpy says what it wanted: Unable to allocate 2.98 GiB for an array with shape (20000, 20000) and ..."""
+    wanted = f" ({what[0].lower()}{what[1:].rstrip('.')})" if what else ""
+    return (
+        f"the memory of this machine is not enough{wanted}; the need grows with the square of the number of columns: "
+        "leave out columns, or use a machine with more memory"
+    )
 
 
 def _fail(text: str, code: int) -> NoReturn:
