@@ -1,5 +1,6 @@
 """The command line: parse, call, print.  No logic."""
 
+import logging
 import sys
 import warnings
 from pathlib import Path
@@ -53,8 +54,20 @@ from dagora.interchange.registry import read_estimate, read_graph
 from dagora.learn import learn
 from dagora.learners.registry import LEARNERS
 from dagora.metrics import evaluate
-from dagora.terminal import JsonFlag, choices, counting, err, in_bytes, number_or_auto, out, print_json, watching
+from dagora.terminal import (
+    JsonFlag,
+    choices,
+    complain,
+    counting,
+    err,
+    in_bytes,
+    number_or_auto,
+    out,
+    print_json,
+    watching,
+)
 from dagora.version import __version__
+from dagora.visible import Lines
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command("audit")(audit_command)
@@ -324,7 +337,8 @@ def demo_command(
     if as_json:
         print_json({"methods": rows, "folder": str(folder)})
         return
-    out.print(f"{sites} sites, {n} rows in all, {d} variables, {d} true edges\n", highlight=False, soft_wrap=True)
+    out.print(f"{sites} sites, {n} rows in all, {d} variables, {d} true edges", highlight=False, soft_wrap=True)
+    out.print()
     table = Table("method", "SHD", "TPR", "FDR", "rounds", "sent by sites", "seconds")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -335,7 +349,11 @@ def demo_command(
         )  # fmt: skip
     out.print(table)
     out.print(
-        "SHD: edges to add, remove or turn to reach the truth.  Pooled sees all rows in one place: the oracle.\n"
+        "SHD: edges to add, remove or turn to reach the truth.  Pooled sees all rows in one place: the oracle.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    out.print(
         f"wrote the sites' data, the learned network, report.html and graph.png to {folder}",
         highlight=False,
         soft_wrap=True,
@@ -377,7 +395,7 @@ def reproduce_command(
             done = reproduce(name, folder, count, jobs, quick, first_seed, tuple(plugin or ()), watch)
         written[name] = [str(path) for path in done.paths]
         if not as_json:
-            out.print(Markdown(done.table))
+            out.print(Markdown(done.table, hyperlinks=False))
             out.print(f"wrote {', '.join(written[name])}", highlight=False, soft_wrap=True)
     if as_json:
         print_json({"files": written})
@@ -385,21 +403,34 @@ def reproduce_command(
 
 def main() -> None:
     """Run a command; bad input gives one line on stderr and exit code 2."""
+    if logging.lastResort is not None:  # what prints warnings of the network where no log was set up
+        logging.lastResort.setFormatter(Lines())
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ResultWarning)
             code = app(standalone_mode=False)
         for warning in caught:
-            print(f"dagora: warning: {warning.message}", file=sys.stderr)
+            complain(f"warning: {warning.message}")
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted; nothing was written", 130)
     except typer.TyperException as error:
         _fail(f"{error.format_message()} (see 'dagora --help')", 2)
     except DagoraError as error:
         _fail(str(error), 2)
+    except MemoryError as error:
+        _fail(_out_of_memory(str(error)), 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _out_of_memory(what: str) -> str:
+    """numpy says what it wanted: Unable to allocate 2.98 GiB for an array with shape (20000, 20000) and ..."""
+    wanted = f" ({what[0].lower()}{what[1:].rstrip('.')})" if what else ""
+    return (
+        f"the memory of this machine is not enough{wanted}; the need grows with the square of the number of columns: "
+        "leave out columns, or use a machine with more memory"
+    )
+
+
 def _fail(text: str, code: int) -> NoReturn:
-    print(f"dagora: {' '.join(text.split())}", file=sys.stderr)
+    complain(text)
     sys.exit(code)

@@ -166,8 +166,10 @@ def status_command(kit: KitOption, as_json: JsonFlag = False) -> None:
         table.add_row(run, about["by"], about["state"], str(about["round"]))
     out.print(table)
     for run, about in status["runs"].items():
+        if about.get("waiting for"):
+            out.print(f"{run}: waiting for {', '.join(about['waiting for'])}", highlight=False, soft_wrap=True)
         if about["detail"]:
-            out.print(f"{run}: {about['detail']}", highlight=False, soft_wrap=True, markup=False)
+            out.print(f"{run}: {about['detail']}", highlight=False, soft_wrap=True)
 
 
 @federation.command("abort")

@@ -13,6 +13,7 @@ from dagora.algorithms.options import METHODS, PRESETS
 from dagora.federated.policy import Job, Policy
 from dagora.learners.registry import LEARNERS
 from dagora.terminal import JsonFlag, choices, count, err, in_bytes, out, print_json
+from dagora.visible import visible
 
 Epsilon = Annotated[
     float | None, typer.Option(help="gaussian: the privacy loss of a row in the whole run, for instance 1.")
@@ -70,7 +71,8 @@ def audit_command(
             Text(found, style="bold" if finding.succeeds else ""),
         )  # fmt: skip
     out.print(table)
-    out.print("error: the attacker's, relative to the target; guess: without what is attacked here.\n")
+    out.print("error: the attacker's, relative to the target; guess: without what is attacked here.")
+    out.print()
     for advice in report.advice:
         out.print(f"- {advice}", highlight=False, soft_wrap=True)
 
@@ -139,4 +141,4 @@ def policy_command(
     if as_json:
         print_json({name: list(v) if isinstance(v, tuple) else v for name, v in vars(policy).items()})
         return
-    print(policy.to_toml(), end="")
+    print("\n".join(map(visible, policy.to_toml().split("\n"))), end="")

@@ -39,3 +39,13 @@ class MissingSiteError(DagoraError):
         names = ", ".join(map(repr, self.sites))
         what, them = ("site", "it") if len(self.sites) == 1 else ("sites", "them")
         super().__init__(f"no answer from {what} {names}; start {them} again")
+
+
+class SlowSiteError(DagoraError):
+    """A site that is there, but has worked on one answer for longer than it may."""
+
+    def __init__(self, site: str, seconds: float) -> None:
+        super().__init__(
+            f"site {site!r} has worked on one answer for more than {seconds:g} s (working); read its log, start it "
+            "again if it hangs, then resume the run, or submit the job with a larger working"
+        )

@@ -1,6 +1,5 @@
 """Output files: written whole or not at all, in full precision."""
 
-import csv
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -8,48 +7,42 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dagora.arrays import FloatArray
+from dagora.cells import write_rows
 from dagora.confidence import Frequency
 from dagora.errors import InputError
 
 
 def write_edges(out: TextIO, edges: Iterable[tuple[str, str, float]]) -> None:
     """A header row, then a row an edge."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["source", "target", "weight"])
-    rows.writerows([source, target, repr(weight)] for source, target, weight in edges)
+    write_rows(out, [("source", "target", "weight"), *edges])
 
 
 def write_lagged_edges(out: TextIO, edges: Iterable[tuple[str, str, int, float]]) -> None:
     """The same with how many steps before its effect the source is observed: 0 within a time step."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["source", "target", "lag", "weight"])
-    rows.writerows([source, target, lag, repr(weight)] for source, target, lag, weight in edges)
+    write_rows(out, [("source", "target", "lag", "weight"), *edges])
 
 
 def write_lag_matrices(out: TextIO, names: tuple[str, ...], matrices: FloatArray) -> None:
     """A header row of names, then for every lag a row a variable: the lag and its name first; full precision."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["lag", "", *names])
+    write_rows(out, [("lag", "", *names)])
     for lag, matrix in enumerate(matrices.tolist(), start=1):
-        rows.writerows([lag, name, *map(repr, values)] for name, values in zip(names, matrix, strict=True))
+        write_rows(out, ((lag, name, *values) for name, values in zip(names, matrix, strict=True)))
 
 
 def write_confidence(
     out: TextIO, pairs: Iterable[Frequency], past: Iterable[tuple[str, str, int, float]] | None = None
 ) -> None:
     """A header row, then two rows a pair, one for each direction; of time series, with lags and effects of the past."""
-    rows = csv.writer(out, lineterminator="\n")
     lag = [] if past is None else [0]
-    rows.writerow(["source", "target", *(["lag"] if lag else []), "edge", "arrow", "undirected", "direction"])
-    rows.writerows([p.source, p.target, *lag, *map(repr, p[2:])] for p in pairs)
-    rows.writerows([s, t, steps, repr(share), repr(share), "0.0", "1.0"] for s, t, steps, share in past or ())
+    write_rows(out, [("source", "target", *(["lag"] if lag else []), "edge", "arrow", "undirected", "direction")])
+    write_rows(out, ((p.source, p.target, *lag, *p[2:]) for p in pairs))
+    write_rows(out, ((s, t, steps, share, share, 0.0, 1.0) for s, t, steps, share in past or ()))
 
 
 def write_matrix(out: TextIO, names: tuple[str, ...], matrix: FloatArray) -> None:
     """A header row of names, then a row a variable, its name first; full precision."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["", *names])
-    rows.writerows([name, *map(repr, values)] for name, values in zip(names, matrix.tolist(), strict=True))
+    write_rows(out, [("", *names)])
+    write_rows(out, ((name, *values) for name, values in zip(names, matrix.tolist(), strict=True)))
 
 
 def write_files(folder: str | os.PathLike[str], writers: Mapping[str, Callable[[TextIO], None]]) -> list[Path]:

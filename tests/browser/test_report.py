@@ -1,13 +1,18 @@
 """The report in headless Chromium, used by mouse and by keyboard."""
 
+import csv
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import dagora
+from dagora.cells import bare
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -106,6 +111,19 @@ def test_the_table_sorts_and_downloads(opened: Opened, result: dagora.Result, tm
     lines = (tmp_path / "edges.csv").read_text().splitlines()
     assert lines[0].startswith("source,target,weight")
     assert len(lines) == len(result.edges()) + 1
+
+
+def test_names_in_the_download_are_no_formulas(opened: Opened, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    table = pa.table([x[:, 0], 2 * x[:, 0] + x[:, 1]], names=["=1+2", "'@x\ry"])
+    result = dagora.learn({"north": table}, method="pooled")
+    page = opened(result)
+    with page.expect_download() as download:
+        page.click("#download")
+    download.value.save_as(tmp_path / "edges.csv")
+    rows = list(csv.reader(io.StringIO((tmp_path / "edges.csv").read_bytes().decode(), newline="")))
+    assert {bare(cell) for cell in rows[1][:2]} == set(result.names)
+    assert all(cell.startswith("'") for cell in rows[1][:2])
 
 
 def test_search_finds_a_variable(opened: Opened, result: dagora.Result) -> None:

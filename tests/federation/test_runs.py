@@ -82,6 +82,19 @@ def test_a_site_that_stays_away_stops_the_run_by_name_and_the_run_resumes(
     assert np.array_equal(result.weights, dagora.learn(local.data, aggregation="masked").weights)
 
 
+def test_a_site_whose_data_became_a_pipe_stops_the_run_by_name(local: LocalFederation, client: Client) -> None:
+    data = local.data["site-02"]
+    kept = data.rename(data.with_suffix(".kept"))
+    os.mkfifo(data)
+    try:
+        run = client.submit(Plan.of({}))
+        with pytest.raises(DagoraError, match=r"site 'site-02': .* is a pipe or a device"):
+            client.follow(run)
+    finally:
+        kept.rename(data)
+    assert client.follow(client.resume(run)).sites == tuple(local.data)
+
+
 def test_a_busy_server_refuses_and_an_abort_frees_it(local: LocalFederation, client: Client) -> None:
     local.kill("site-03")
     run = client.submit(Plan.of({}))

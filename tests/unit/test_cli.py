@@ -155,6 +155,31 @@ def test_same_seed_same_files(data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "one" / "weights.csv").read_bytes() == (tmp_path / "two" / "weights.csv").read_bytes()
 
 
+def too_much() -> None:
+    np.empty((10**8, 10**8))
+
+
+def no_more() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("demand", "said"),
+    [
+        (too_much, "not enough (unable to allocate 71.1 PiB for an array with shape (100000000, 100000000) and data"),
+        (no_more, "the memory of this machine is not enough; the need grows with the square of the number of columns"),
+    ],
+)
+def test_too_little_memory_is_told_in_one_line(
+    demand: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagora.cli.simulate", lambda *_, **__: demand())
+    done = dagora("simulate", "--out", "x", cwd=tmp_path)
+    assert_refused(done, tmp_path)
+    assert said in done.stderr
+    assert "leave out columns, or use a machine with more memory" in done.stderr
+
+
 def test_demo_compares_methods_and_draws(tmp_path: Path) -> None:
     done = dagora("demo", "--d", 6, "--n", 120, "--sites", 3, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

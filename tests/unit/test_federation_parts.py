@@ -272,11 +272,12 @@ NOISY = {"method": "covariance", "aggregation": "gaussian"}
 
 
 def test_a_plan_survives_the_network() -> None:
-    plan = Plan.of({**NOISY, "epsilon": 1.0, "lam": 0.2, "sites": ["b", "a"], "deadline": 5})
+    plan = Plan.of({**NOISY, "epsilon": 1.0, "lam": 0.2, "sites": ["b", "a"], "deadline": 5, "working": 7})
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert again.to_json() == plan.to_json()
     assert (again.sites, again.settings.lam, again.epsilon) == (("b", "a"), 0.2, 1.0)
+    assert (again.deadline, again.working, Plan.of({}).working) == (5, 7, 3600.0)
     networks = Plan.of({"model": "mlp", "hidden": [4, 2]})
     assert Plan.from_json(networks.to_json()) == networks
 
@@ -324,6 +325,9 @@ def test_a_plan_changes_by_keys_that_are_known() -> None:
         ({"deadline": "600"}, "deadline: is of the wrong kind"),
         ({"deadline": True}, "deadline: is of the wrong kind"),
         ({"deadline": float("nan")}, "deadline: must be a number of seconds"),
+        ({"working": 0}, "working: must be a number of seconds over 0"),
+        ({"working": "3600"}, "working: is of the wrong kind"),
+        ({"working": float("inf")}, "working: must be a number of seconds"),
         ({"series": 3, "model": "dynamic"}, "series"),
         ({**NOISY, "epsilon": "1"}, "epsilon"),
         ({**NOISY, "epsilon": 1.0, "delta": "0"}, "delta"),

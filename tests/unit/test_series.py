@@ -136,6 +136,14 @@ def test_short_series_is_named() -> None:
     assert "site 'site-01', series '2': 2 rows" in line
 
 
+def test_too_many_columns_with_their_past_are_refused() -> None:
+    rows = np.zeros((3, 4000))
+    line = refusal(lambda: open_series({"north": [rows]}, 2, None, None))
+    assert "site 'north': 12000 columns with those of 2 lags, but Dagora takes at most 10000; leave out" in line
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(4000)]).assign(t=[1, 2, 3])
+    assert "12000 columns" in refusal(lambda: open_series({"north": table}, 2, None, "t"))
+
+
 def test_missing_keys_are_named() -> None:
     assert "'id'" in refusal(lambda: open_series({"a": frame().drop(columns="id")}, 1, "id", "t"))
     assert "which column holds the times" in refusal(lambda: open_series({"a": frame()}, 1, "id", None))

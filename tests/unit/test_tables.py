@@ -1,7 +1,11 @@
 """Tables: what is read, in which order, and what is refused, in one line that never shows a value."""
 
 import gzip
-from collections.abc import Callable
+import os
+import signal
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagora.arrays import FloatArray
-from dagora.data.tables import Source, Table, open_table, open_tables
+from dagora.data.tables import MOST_COLUMNS, Source, Table, open_table, open_tables
 from dagora.errors import InputError
 
 ROWS = np.array([[1.0, -2.5, 3e-3], [4.0, 0.0, 6e8], [7.0, 8.25, -9.0], [0.5, 1.5, 2.5]])
@@ -294,6 +298,36 @@ def test_refused_objects(source: Any, word: str) -> None:
     assert word in refusal_of(source)
 
 
+def wide(folder: Path, form: str, columns: int) -> Source:
+    """A table of two rows and so many columns."""
+    rows, names = np.arange(2.0 * columns).reshape(2, columns), [f"x{j}" for j in range(columns)]
+    if form == "array":
+        return rows
+    if form == "pandas":
+        return pd.DataFrame(rows, columns=names)
+    table = pa.table(list(rows.T), names=names)
+    if form == "parquet":
+        pq.write_table(table, folder / "s.parquet")
+    if form in ("csv", "gz"):
+        text = "\n".join(",".join(map(str, row)) for row in (names, *rows.tolist()))
+        (folder / "s.csv").write_text(text)
+        (folder / "s.csv.gz").write_bytes(gzip.compress(text.encode()))
+    ends = {"csv": ".csv", "gz": ".csv.gz", "parquet": ".parquet"}
+    return folder / f"s{ends[form]}" if form in ends else table
+
+
+@pytest.mark.parametrize("form", ["csv", "gz", "parquet", "arrow", "pandas", "array"])
+def test_too_many_columns_are_refused_before_anything_is_made_for_them(tmp_path: Path, form: str) -> None:
+    assert len(open_table("north", wide(tmp_path, form, MOST_COLUMNS)).names) == MOST_COLUMNS
+    source = wide(tmp_path, form, MOST_COLUMNS + 1)
+    tracemalloc.start()
+    line = refusal(lambda: open_tables({"north": source}))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert line == ("site 'north': 10001 columns, but Dagora takes at most 10000; leave out what you do not need")
+    assert peak < 8 * MOST_COLUMNS**2 / 10
+
+
 def test_names_are_for_arrays() -> None:
     assert "arrays only" in refusal(lambda: open_table("s", pd.DataFrame(ROWS), names=NAMES))
     assert "2 names for 3 columns" in refusal(lambda: open_table("s", ROWS, names=NAMES[:2]))
@@ -358,6 +392,36 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     (tmp_path / "s.csv").mkdir()
     assert "folder" in refusal_of(tmp_path / "s.csv")
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.csv.gz", "s.parquet"])
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"link-{name}").symlink_to(tmp_path / name)
+    for path in (tmp_path / name, tmp_path / f"link-{name}"):
+        with at_most_seconds(5):
+            assert "a pipe or a device; write the rows to a regular file" in refusal_of(path)
+
+
+def test_a_device(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").symlink_to("/dev/zero")
+    assert "a pipe or a device" in refusal_of(tmp_path / "s.csv")
+
+
+@contextmanager
+def at_most_seconds(seconds: int) -> Iterator[None]:
+    """What waits for ever ends in a TimeoutError."""
+
+    def ring(*_: object) -> None:
+        raise RuntimeError("waited")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from dagora.cells import bare
 from dagora.data.arrow_tables import Chunk
 from dagora.data.wording import place
 from dagora.errors import InputError
@@ -99,7 +100,7 @@ class CsvFile:
             return f"{where}: {len(cells)} cells where the header has {len(self.names)}; mend the row"
         for j in columns:
             if what := _cell_fault(cells[j]):
-                return f"{place(self.site, self.names[j].strip(), row, line)}: {what}"
+                return f"{place(self.site, self.names[j], row, line)}: {what}"
         return None
 
 
@@ -123,7 +124,7 @@ def open_csv(site: str, path: Path) -> CsvFile:
         raise InputError(f"{where}: {file} is empty; add a header and rows or leave the site out")
     if all(_NUMBER.fullmatch(name.strip()) for name in names):
         raise InputError(f"{where}: {file} begins with numbers; add a header line of column names")
-    return CsvFile(site, path, separator, tuple(names), reader.line_num)
+    return CsvFile(site, path, separator, tuple(bare(name.strip()) for name in names), reader.line_num)
 
 
 def _cell_fault(cell: str) -> str | None:

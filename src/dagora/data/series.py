@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dagora.arrays import FloatArray
 from dagora.data.arrow_tables import Chunk
 from dagora.data.lagged import Piece, Stacker, stacked_names
-from dagora.data.tables import AnyArray, Source, Table, check_same_columns, named_sites, open_table
+from dagora.data.tables import AnyArray, Source, Table, check_number, check_same_columns, named_sites, open_table
 from dagora.data.wording import listing, place
 from dagora.errors import InputError
 
@@ -65,11 +65,12 @@ def open_series(
     check_same_columns([opened[site][0] if site in opened else _without(tables[site], keys) for site in named])
     found = []
     for site in named:
+        variables = opened[site][0].names if site in opened else _without(tables[site], keys).names
+        check_number(site, len(variables) * (lags + 1), f"columns with those of {lags} lags")
         if site in opened:
-            found.append(SeriesTable(site, opened[site][0].names, lags, _Arrays(opened[site]).pieces))
+            found.append(SeriesTable(site, variables, lags, _Arrays(opened[site]).pieces))
         else:
             long = _Long(tables[site], series, str(time))
-            variables = _without(tables[site], keys).names
             found.append(SeriesTable(site, variables, lags, long.pieces, long.first_step(variables)))
     _check_same_step(found, str(time))
     return found

@@ -1,6 +1,5 @@
 """Simulated sites as files."""
 
-import csv
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dagora.arrays import FloatArray
+from dagora.cells import write_rows
 from dagora.data.simulate import Truth
 from dagora.files import write_edges, write_files, write_lagged_edges
 
@@ -38,10 +38,9 @@ def write_series_simulation(
 
 
 def _write_series(names: tuple[str, ...], own: Sequence[FloatArray], first: int, out: TextIO) -> None:
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow([SERIES, TIME, *names])
+    write_rows(out, [(SERIES, TIME, *names)])
     for number, rows in enumerate(own, start=first):
-        table.writerows([f"s{number}", time, *map(repr, row)] for time, row in enumerate(rows.tolist(), start=1))
+        write_rows(out, ((f"s{number}", time, *row) for time, row in enumerate(rows.tolist(), start=1)))
 
 
 def _write_dynamic_truth(truth: Truth, out: TextIO) -> None:
@@ -58,9 +57,7 @@ def _write_dynamic_truth(truth: Truth, out: TextIO) -> None:
 
 
 def _write_rows(names: tuple[str, ...], rows: FloatArray, out: TextIO) -> None:
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(names)
-    table.writerows(map(repr, row) for row in rows.tolist())
+    write_rows(out, [names, *rows.tolist()])
 
 
 def _write_truth(truth: Truth, out: TextIO) -> None:

@@ -1,6 +1,7 @@
 """One site's rows (array, data frame, CSV or Parquet file) as a stream of finite float64 chunks."""
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from dagora.errors import InputError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Source: TypeAlias = str | os.PathLike[str] | AnyArray | ArrowStream
+
+MOST_COLUMNS = 10_000  # a matrix of columns by columns then takes 800 MB; learning needs several
 
 _PARQUET = (".parquet", ".pq")
 _HINTS = {";": "a semicolon", "\t": "a tab", ",": "a comma", "|": "a bar"}
@@ -109,6 +112,7 @@ def open_table(site: str, source: Source, names: Sequence[str] | None = None, ke
         kind = type(source).__name__
         raise InputError(f"{place(site)}: cannot use a {kind}; pass a 2-D array, a data frame or a path")
     stripped = tuple(name.strip() for name in reader.names)
+    check_number(site, len(stripped))
     _check_names(site, stripped)
     return Table(site, stripped, reader)
 
@@ -143,11 +147,22 @@ def _open_array(site: str, array: AnyArray, names: Sequence[str] | None) -> Arra
     return ArrayTable(array, tuple(names))
 
 
+def check_number(site: str, columns: int, what: str = "columns") -> None:
+    """Refuse more columns than memory has room for, before anything is allocated for them."""
+    if columns > MOST_COLUMNS:
+        raise InputError(
+            f"{place(site)}: {columns} {what}, but Dagora takes at most {MOST_COLUMNS}; leave out what you do not need"
+        )
+
+
 def check_file(site: str, path: Path) -> None:
-    """Whether there is a file that can be read."""
+    """Whether there is a file that can be read.  A pipe could be read only once, and might never end."""
     where = place(site)
     try:
-        path.open("rb").close()
+        mode = path.stat().st_mode
+        usual = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        if usual:  # to open a pipe would wait for its writer
+            path.open("rb").close()
     except FileNotFoundError:
         raise InputError(f"{where}: there is no file {str(path)!r}; check the path") from None
     except IsADirectoryError:
@@ -156,6 +171,10 @@ def check_file(site: str, path: Path) -> None:
         raise InputError(f"{where}: no permission to read {str(path)!r}; change its mode") from None
     except (OSError, ValueError):
         raise InputError(f"{where}: {str(path)!r} cannot be opened; check the path") from None
+    if not usual:
+        raise InputError(
+            f"{where}: {str(path)!r} is a pipe or a device; write the rows to a regular file and name that"
+        )
 
 
 def _open_file(site: str, path: Path, keys: Sequence[str]) -> Reader:

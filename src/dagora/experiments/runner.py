@@ -16,6 +16,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
+from dagora.cells import bare, write_rows
 from dagora.errors import InputError, ResultWarning
 from dagora.experiments.figures import Figure, Setting
 from dagora.experiments.methods import Method, find, load_methods
@@ -133,19 +134,21 @@ def _key(row: Mapping[str, Any]) -> Key:
 
 
 def _typed(row: Mapping[str, str]) -> Row:
-    kinds = dict.fromkeys(("tpr", "fdr", "skeleton_f1", "seconds"), float) | dict.fromkeys(("method", "version"), str)
+    kinds = dict.fromkeys(("tpr", "fdr", "skeleton_f1", "seconds"), float) | dict.fromkeys(("method", "version"), bare)
     return {name: kinds.get(name, int)(value) for name, value in row.items()}
 
 
 def _write(path: Path, rows: Iterable[Row]) -> None:
     def write(out: Any) -> None:
-        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        write_rows(out, [COLUMNS, *_cells(rows)])
 
     write_files(path.parent, {path.name: write})
 
 
 def _append(path: Path, rows: list[Row]) -> None:
     with path.open("a", newline="", encoding="utf-8") as out:
-        csv.DictWriter(out, COLUMNS, lineterminator="\n").writerows(rows)
+        write_rows(out, _cells(rows))
+
+
+def _cells(rows: Iterable[Row]) -> Iterator[list[Any]]:
+    return ([row[column] for column in COLUMNS] for row in rows)

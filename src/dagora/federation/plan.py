@@ -23,7 +23,7 @@ from dagora.knowledge import Knowledge
 _SITES_OWN = ("device",)
 _KINDS = {
     "aggregation": str, "epsilon": int | float, "delta": int | float, "colluders": int, "series": str, "time": str,
-    "sites": tuple, "deadline": int | float,
+    "sites": tuple, "deadline": int | float, "working": int | float,
 }  # fmt: skip
 _LONGEST = 1 << 20  # characters of a plan; what is known of a hundred variables needs a tenth
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _SITES_OWN)
@@ -42,6 +42,7 @@ class Plan:
     time: str | None = None
     sites: tuple[str, ...] = ()  # none: all that the server knows of
     deadline: float = 600.0  # seconds that a site may stay away before the run stops
+    working: float = 3600.0  # seconds that a site may work on one answer before the run stops
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -56,8 +57,9 @@ class Plan:
         for name in ("series", "time"):
             if getattr(self, name) is not None and not self.settings.dynamic:
                 raise InputError(f"{name}: model {self.settings.model!r} has no use for it; leave it out")
-        if not 0 < self.deadline < 1e9:
-            raise InputError("deadline: must be a number of seconds over 0")
+        for name in ("deadline", "working"):
+            if not 0 < getattr(self, name) < 1e9:
+                raise InputError(f"{name}: must be a number of seconds over 0")
         if len(self.settings.knowledge or "") > _LONGEST // 2:
             raise InputError(f"knowledge: is longer than {_LONGEST // 2} characters; say it by tiers")
         if not all(isinstance(site, str) and site for site in self.sites) or len(set(self.sites)) < len(self.sites):

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from dagora.aggregation.ledger import Ledger
 from dagora.errors import InputError
+from dagora.visible import Lines
 
 _AN_HOUR, _HOUR = 100, 3600.0  # refusals of one participant that are written down, and in how many seconds
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -23,7 +24,7 @@ _LINE = "%(asctime)s %(name)s %(levelname)s %(message)s"
 def say_in_lines(name: str) -> None:
     """One line an event on stderr, with the time in UTC: systemd's journal and `docker logs` keep them."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter(_LINE.replace("%(name)s", name), "%Y-%m-%dT%H:%M:%SZ")
+    formatter = Lines(_LINE.replace("%(name)s", name), "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     log = logging.getLogger("dagora")

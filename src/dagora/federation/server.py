@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dagora.aggregation.ledger import Ledger
-from dagora.errors import DagoraError, InputError, MissingSiteError, ResultWarning
+from dagora.errors import DagoraError, InputError, MissingSiteError, ResultWarning, SlowSiteError
 from dagora.federated.message import Message, decode, encode
 from dagora.federated.run import Kept
 from dagora.federation import results
@@ -52,6 +52,7 @@ class Server:
         self._owed = {folder.name: list(_about(folder).get("owed", ())) for folder in self._folders()}
         self._current = ""
         self._figures: Mapping[str, float] = {}
+        self._link: NvflareTransport | None = None  # of the current run
         self._abort = threading.Event()
         self._answers: dict[str, Callable[[str, Message], dict[str, Any]]] = {
             "submit": self._submit, "resume": self._resume, "status": self._status, "abort": self._cancel,
@@ -139,6 +140,7 @@ class Server:
         runs = {folder.name: _about(folder) for folder in shown}
         if self._current in runs and runs[self._current]["state"] == RUNNING:
             runs[self._current] |= {"figures": dict(self._figures), "round": int(self._figures.get("round", 0))}
+            runs[self._current]["waiting for"] = [] if self._link is None else self._link.waiting
         known = {site for about in runs.values() for site in Plan.from_json(about["plan"]).sites}
         sites = {site: self._cell().connected(site) for site in sorted({*self._kit.sites, *known})}
         status = {"federation": self._kit.federation, "server": self._kit.address, "sites": sites, "runs": runs}
@@ -168,7 +170,7 @@ class Server:
         return dict(decode((folder / "result").read_bytes()))
 
     def _start(self, run: str) -> None:
-        self._current, self._figures = run, {}
+        self._current, self._figures, self._link = run, {}, None
         self._abort = threading.Event()  # of this run: the thread of another may still be about to end
         folder = self._runs / run
         threading.Thread(target=self._work, args=(folder, self._abort), name="run", daemon=True).start()
@@ -204,7 +206,8 @@ class Server:
                 abort.set()
             if (folder / "result").exists():  # the last process ended just then
                 return FINISHED, ""
-            with closing(NvflareTransport(self._cell(), plan.sites, plan.deadline, stop)) as link:
+            with closing(NvflareTransport(self._cell(), plan.sites, plan.deadline, stop, plan.working)) as link:
+                self._link = link
                 stop()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ResultWarning)  # they are in the result
@@ -244,9 +247,11 @@ class Server:
         def heard(site: str) -> bool:
             if not self._cell().connected(site):
                 return False
-            with closing(NvflareTransport(self._cell(), (site,), _FAREWELL)) as link:
+            with closing(NvflareTransport(self._cell(), (site,), _FAREWELL, working=_FAREWELL)) as link:
                 try:
                     return not say_goodbye(run, state, (site,), link)
+                except SlowSiteError:  # `settle` asks again
+                    return False
                 except DagoraError as error:  # it will not hear of it; asking again would not help
                     _LOG.warning("run %s is over, but %s", run, error)
                     return True

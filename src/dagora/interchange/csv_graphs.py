@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dagora.cells import bare, write_rows
 from dagora.errors import InputError
 from dagora.files import write_edges
 from dagora.interchange.named import NamedEdge, NamedGraph
@@ -35,14 +36,16 @@ def write_csv(graph: NamedGraph) -> str:
     if graph.lines is None:
         write_edges(out, [edge[:3] for edge in graph.edges()])
         return out.getvalue()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["source", "target", "weight", "directed"])
-    rows.writerows([e.source, e.target, repr(e.weight), str(e.directed).lower()] for e in graph.edges())
+    write_rows(out, [("source", "target", "weight", "directed")])
+    write_rows(out, ((e.source, e.target, e.weight, str(e.directed).lower()) for e in graph.edges()))
     return out.getvalue()
 
 
 def _rows(path: Path, text: str) -> list[list[str]]:
-    rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if any(cell.strip() for cell in row)]
+    except csv.Error:
+        raise InputError(f"{str(path)!r}: cannot be read as CSV; look for a quote that is never closed") from None
     if not rows:
         raise InputError(f"{str(path)!r} is empty; it should hold edges or a matrix")
     return rows
@@ -52,7 +55,7 @@ def _matrix(path: str | os.PathLike[str], names: list[str], rows: list[list[str]
     if [row[0].strip() for row in rows] != names or any(len(row) != len(names) + 1 for row in rows):
         raise InputError(f"{str(path)!r}: the names along the two sides of the matrix differ; check it")
     weights = np.array([[_number(path, cell, i + 1) for cell in row[1:]] for i, row in enumerate(rows)])
-    return NamedGraph(weights.reshape(len(names), len(names)), tuple(names), matrix=True)
+    return NamedGraph(weights.reshape(len(names), len(names)), tuple(map(bare, names)), matrix=True)
 
 
 def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple[str, ...]) -> NamedGraph:
@@ -62,7 +65,7 @@ def _edge_list(path: str | os.PathLike[str], rows: list[list[str]], names: tuple
             raise InputError(f"{str(path)!r}, row {number}: not source, target[, weight]; check it")
         weight = _number(path, row[2], number) if len(row) > 2 else 1.0
         directed = len(row) < 4 or row[3].strip().lower() == "true"
-        edges.append(NamedEdge(row[0].strip(), row[1].strip(), weight, directed))
+        edges.append(NamedEdge(_name(row[0]), _name(row[1]), weight, directed))
     return NamedGraph.of(edges, names)
 
 
@@ -73,9 +76,13 @@ def _lagged_edge_list(path: str | os.PathLike[str], rows: list[list[str]], names
         if len(row) != 4 or not row[2].strip().isdecimal():
             raise InputError(f"{str(path)!r}, row {number}: not source, target, lag, weight; check it")
         by_lag.setdefault(int(row[2]), []).append([*row[:2], row[3]])
-    all_names = tuple(dict.fromkeys([*names, *(cell.strip() for row in rows for cell in row[:2])]))
+    all_names = tuple(dict.fromkeys([*names, *(_name(cell) for row in rows for cell in row[:2])]))
     layers = [_edge_list(path, by_lag.get(lag, []), all_names).weights for lag in range(max(by_lag) + 1)]
     return NamedGraph(layers[0], all_names, np.array(layers[1:]).reshape(-1, len(all_names), len(all_names)))
+
+
+def _name(cell: str) -> str:
+    return bare(cell.strip())
 
 
 def _number(path: str | os.PathLike[str], cell: str, row: int) -> float:

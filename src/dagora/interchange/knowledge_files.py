@@ -20,6 +20,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
+from dagora.cells import bare, write_rows
 from dagora.errors import InputError
 from dagora.files import write_text
 from dagora.knowledge import Edge, Knowledge
@@ -70,11 +71,10 @@ def write_knowledge(knowledge: Knowledge, path: str | os.PathLike[str]) -> Path:
 def write_csv(knowledge: Knowledge) -> str:
     """A statement a line; the same knowledge gives the same text."""
     out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerows(["required", *edge] for edge in knowledge.required)
-    rows.writerows(["forbidden", *edge] for edge in knowledge.forbidden)
-    rows.writerows(["tier", number, name] for number, tier in enumerate(knowledge.tiers, start=1) for name in tier)
-    rows.writerows(["forbidden-within", number] for number in knowledge.forbidden_within)
+    write_rows(out, (("required", *edge) for edge in knowledge.required))
+    write_rows(out, (("forbidden", *edge) for edge in knowledge.forbidden))
+    write_rows(out, (("tier", number, name) for number, tier in enumerate(knowledge.tiers, start=1) for name in tier))
+    write_rows(out, (("forbidden-within", number) for number in knowledge.forbidden_within))
     return out.getvalue()
 
 
@@ -88,9 +88,9 @@ def parse_csv(text: str, where: str = "knowledge") -> Knowledge:
         for row in rows:
             match [cell.strip() for cell in row]:
                 case [("required" | "forbidden") as kind, source, target] if source and target:
-                    edges[kind].append((source, target))
+                    edges[kind].append((bare(source), bare(target)))
                 case ["tier", number, name] if name and _is_tier(number):
-                    tiers.setdefault(int(number), []).append(name)
+                    tiers.setdefault(int(number), []).append(bare(name))
                 case ["forbidden-within", number] if _is_tier(number):
                     within.append(int(number))
                 case cells if any(cells) and not cells[0].startswith("#"):

@@ -77,7 +77,8 @@ def read_graph(path: str | os.PathLike[str], names: tuple[str, ...] = (), format
     path = Path(path)
     known = FORMATS["csv"] if format is None and not _known_end(path) else format_of(path, format)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="" if known is FORMATS["csv"] else None) as file:
+            text = file.read()
     except FileNotFoundError:
         raise InputError(f"there is no file {str(path)!r}; check the path") from None
     except (OSError, UnicodeDecodeError):

@@ -10,12 +10,13 @@ forwards nothing.
 """
 
 import logging
+import math
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from hashlib import sha256
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded: its lines about TLS tell users nothing
@@ -27,7 +28,7 @@ from nvflare.fuel.f3.sfm import conn_manager
 from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 from nvflare.fuel.utils.config_service import ConfigService
 
-from dagora.errors import DagoraError, MissingSiteError
+from dagora.errors import DagoraError, MissingSiteError, SlowSiteError
 from dagora.federated.message import Message, decode, encode
 from dagora.federation.kits import ADMIN, SERVER, Kit
 
@@ -136,12 +137,22 @@ class Cell:
 
 
 class NvflareTransport:
-    """The server's: asks sites side by side, and again while they are away, until a deadline."""
+    """The server's: asks sites side by side, and again while they are away, until a deadline.
+
+    deadline: seconds that a site may be away.  working: seconds that it may be there and work on one answer.
+    """
 
     def __init__(
-        self, cell: Cell, sites: tuple[str, ...], deadline: float, stop: Callable[[], None] = lambda: None
+        self,
+        cell: Cell,
+        sites: tuple[str, ...],
+        deadline: float,
+        stop: Callable[[], None] = lambda: None,
+        working: float = math.inf,
     ) -> None:
         self._cell, self._sites, self._deadline, self._stop = cell, sites, deadline, stop
+        self._working = working
+        self._asked: Mapping[str, Future[bytes | None]] = {}
         self._pool = ThreadPoolExecutor(len(sites), "ask")
         self._lock = threading.Lock()
         self._over = threading.Event()  # whether nobody waits for answers any more
@@ -159,7 +170,9 @@ class NvflareTransport:
 
     def ask(self, topic: str, requests: Mapping[str, bytes], enough: int | None = None) -> dict[str, bytes]:
         """Replies by site; a site that stays away is a MissingSiteError, one that refuses an error in its words."""
-        asked = {site: self._pool.submit(self._insist, site, topic, data) for site, data in requests.items()}
+        asked = self._asked = {
+            site: self._pool.submit(self._insist, site, topic, data) for site, data in requests.items()
+        }
         try:
             for done in as_completed(asked.values()):
                 done.result()  # the first refusal counts, whoever is still away
@@ -171,6 +184,11 @@ class NvflareTransport:
         if len(there) < (len(requests) if enough is None else enough):
             raise MissingSiteError([site for site in requests if site not in there])
         return there
+
+    @property
+    def waiting(self) -> list[str]:
+        """The sites whose answers are awaited."""
+        return [site for site, future in self._asked.items() if not future.done()]
 
     def close(self) -> None:
         """End the threads; the cell is its owner's."""
@@ -186,6 +204,7 @@ class NvflareTransport:
         """Send the very bytes again whenever the site has been away: it knows requests that it has seen."""
         digest = sha256(topic.encode() + request).digest()
         what, data, seen, away = topic, request, time.monotonic(), False
+        worked = 0.0  # seconds in which it was there and said nothing else than that it works
         while True:
             self._check()
             answer = self._cell.ask(site, what, data, min(_PATIENCE, self._deadline), self._check)
@@ -200,7 +219,10 @@ class NvflareTransport:
                 continue
             if away:
                 _LOG.info("site %s is back", site)
-            seen, away, (state, reply) = time.monotonic(), False, answer
+            state, reply = answer
+            now = time.monotonic()
+            worked = worked + (0.0 if away else now - seen) if state == WORKING else 0.0
+            seen, away = now, False
             with self._lock:
                 self.received += len(data)
                 self.sent += len(reply)
@@ -208,4 +230,6 @@ class NvflareTransport:
                 return reply
             if state == REFUSED:
                 raise DagoraError(reply.decode(errors="replace"))
+            if worked > self._working:
+                raise SlowSiteError(site, self._working)
             what, data = (topic, request) if state == UNKNOWN else (COLLECT, digest)

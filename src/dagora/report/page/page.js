@@ -265,7 +265,9 @@ function fill() {
   }));
 }
 byId("download").addEventListener("click", () => {
-  const quoted = (x) => (typeof x === "number" ? (Number.isNaN(x) ? "" : String(x)) : /[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+  const guarded = (x) => (/^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(x) ? `'${x}` : x); // as in cells.py: no formula
+  const inQuotes = (x) => (/[",\r\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+  const quoted = (x) => (typeof x === "number" ? (Number.isNaN(x) ? "" : String(x)) : inQuotes(guarded(x)));
   const lines = [columns.map(([title]) => title), ...sorted().map((edge) => columns.map(([, value]) => value(edge)))];
   const text = lines.map((line) => line.map(quoted).join(",")).join("\n") + "\n";
   const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: "edges.csv" });
