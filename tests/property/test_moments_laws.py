@@ -1,6 +1,7 @@
 """Laws of moments and facts: cutting, order and grouping of rows do not matter."""
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -8,6 +9,8 @@ from hypothesis.extra.numpy import arrays
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
 from dagora.data.summary import Facts
+
+pytestmark = pytest.mark.soak
 
 D = 3
 VALUES = st.floats(-1e6, 1e6, allow_subnormal=False)
