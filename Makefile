@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: install demo test check bench bench-compare docs docs-serve clean
+.PHONY: install demo test soak check bench bench-compare docs docs-serve clean
 
 install: $(STAMP)
 
@@ -23,6 +23,11 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Tests marked soak, with more seeds, kills and inputs than in make test (tests/effort.py); at most 20 minutes.
+soak: export DAGORA_SOAK := 1
+soak: install
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m soak
 
 check: install
 	$(BIN)/ruff check .

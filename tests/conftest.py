@@ -3,11 +3,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from tests.effort import SOAK
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+
+# Laws without settings of their own are tried with ten times as many examples; the same ones every time.
+settings.register_profile("soak", derandomize=True, deadline=None, max_examples=1000)
+if SOAK:
+    settings.load_profile("soak")
 
 
 @pytest.fixture(scope="session")

@@ -15,12 +15,15 @@ from dagora.federation.kits import SERVER
 from dagora.federation.local import LocalFederation
 from dagora.federation.plan import Plan
 from dagora.federation.store import read_records
+from tests.effort import effort
 from tests.federation.conftest import site_files, wait_until_connected
 
 pytestmark = pytest.mark.xdist_group("federation")
 
 BRIDGE, NETWORK = "dagora-br", "10.213.77"
 HERE = f"{NETWORK}.1"
+CUTS = effort((5,), (3, 8, 13, 18))  # the line is cut when so many rounds are over
+SECONDS = 3.0  # how long it stays cut
 
 
 def ip(*words: str) -> None:
@@ -61,18 +64,20 @@ def clear(names: tuple[str, ...]) -> None:
     subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
 
 
+@pytest.mark.soak
 def test_a_site_that_is_cut_off_and_comes_back_changes_nothing(lines: dict[str, str], tmp_path: Path) -> None:
     files = site_files(tmp_path / "data", d=12, n=600)
     inside = {name: ["ip", "netns", "exec", f"dagora-{name}"] for name in lines}
     cut_at: list[int] = []
 
     def cut_and_mend(rounds: Path) -> None:
-        while (done := sum(1 for _ in read_records(rounds))) < 5:
-            time.sleep(0.002)
-        ip("link", "set", line_of("site-02"), "down")
-        cut_at.append(done)
-        time.sleep(3.0)
-        ip("link", "set", line_of("site-02"), "up")
+        for cut in CUTS:
+            while (done := sum(1 for _ in read_records(rounds))) < cut:
+                time.sleep(0.002)
+            ip("link", "set", line_of("site-02"), "down")
+            cut_at.append(done)
+            time.sleep(SECONDS)
+            ip("link", "set", line_of("site-02"), "up")
 
     with LocalFederation(tmp_path / "kits", files, host=lines[SERVER], listen="0.0.0.0", before=inside) as local:
         local.wait_for_server()
@@ -85,7 +90,7 @@ def test_a_site_that_is_cut_off_and_comes_back_changes_nothing(lines: dict[str, 
             result = client.follow(run)
             seconds = time.monotonic() - start
             cutter.join()
-    assert cut_at
-    assert cut_at[0] < result.rounds - 1
-    assert seconds > 3.0  # the run has waited for the site
+    assert len(cut_at) == len(CUTS)
+    assert cut_at[-1] < result.rounds - 1
+    assert seconds > SECONDS * len(CUTS)  # the run has waited for the site
     assert np.array_equal(result.weights, dagora.learn(files, aggregation="masked").weights)

@@ -13,6 +13,8 @@ from dagora.aggregation import fixed_point, residues
 from dagora.aggregation.encoding import Encoder, check_witness
 from dagora.aggregation.fixed_point import LARGEST, Words
 
+pytestmark = pytest.mark.soak
+
 NUMBERS = st.floats(min_value=-1e16, max_value=1e16, allow_nan=False)
 SUMMANDS = st.lists(NUMBERS, min_size=1, max_size=12)
 

@@ -10,6 +10,8 @@ from dagora.aggregation.layout import MAX_NUMBERS, Layout, common_layout
 from dagora.errors import MessageError
 from dagora.federated.message import Value
 
+pytestmark = pytest.mark.soak
+
 NAMES = st.text("abcé_", max_size=3)
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 SIZES = st.sampled_from(["", "0", "1", "3", "-1", "+1", "01", "1_0", " 1", "٣", "4294967296", "9" * 30, "9" * 4301])

@@ -5,12 +5,15 @@ import struct
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from dagora.errors import MessageError
 from dagora.federated.message import Message, decode, encode
+
+pytestmark = pytest.mark.soak
 
 ARRAYS = st.sampled_from(["<f8", ">f8", "<i8", ">i8", "<u8", ">u8", "|u1"]).flatmap(
     lambda code: arrays(np.dtype(code), array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import pages, tables
 from benchmarks.__main__ import NAMES
+from tests.effort import effort
 
 SMALL: dict[str, dict[str, Any]] = {
     "accuracy": {"D": (5,), "K": (2,), "N": 60},
@@ -83,6 +84,20 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+# For make soak; "fuzz" and "faults" have files in tests/soak.
+LARGER: dict[str, dict[str, Any]] = {
+    "mlp_steps": {"D": 3, "K": 2, "N": 100},
+    "federation": {
+        "EQUAL": ((3, "admm", "masked"), (3, "covariance", "plain"), (3, "voting", "masked")),
+        "EQUAL_D": 5,
+        "EQUAL_N": 150,
+        "OVERHEAD": ((3, 5, "plain"),),
+        "OVERHEAD_N": 150,
+        "MANY": (4, 5),
+    },
+}
+
+
 SMALL_NETWORK = """
 {"nodes": ["a", "b", "c"], "arcs": [["a", "b"]], "cpds": {
   "a": {"coefficients": {"(Intercept)": [3.0]}, "variance": [2.0], "parents": []},
@@ -91,10 +106,12 @@ SMALL_NETWORK = """
 """
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name in LARGER else name for name in NAMES]
+)
 def test_benchmark_in_small(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
-    for constant, value in SMALL[name].items():
+    for constant, value in effort(SMALL, SMALL | LARGER)[name].items():
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     if name == "networks":

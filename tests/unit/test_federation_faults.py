@@ -23,6 +23,7 @@ from dagora.federation.member import Member
 from dagora.federation.plan import Plan
 from dagora.federation.store import Records, StoreError
 from dagora.federation.texts import boxed
+from tests.effort import effort
 from tests.federations import (
     RUN,
     SITES,
@@ -121,21 +122,24 @@ def failures(found: dict[Any, str]) -> dict[Any, str]:
 # A site crashes.
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_site_may_crash_at_any_round_of_masked_admm(moment: str, stage: Stage) -> None:
     plan = plan_for()
-    steps = stage.steps_in_turn(plan)
+    steps = effort(stage.steps_in_turn(plan), stage.undisturbed(plan)[1])
     result, _ = stage.undisturbed(plan)
     assert {step.round for step in steps} == set(range(result.rounds + 1))
     assert {step.site for step in steps} == set(SITES)
     survives_crashes_of_a_site(stage, plan, moment, steps)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("aggregation", ["plain", "shared"])
 def test_a_site_may_crash_in_other_sums_of_admm(aggregation: str, moment: str, stage: Stage) -> None:
     plan = plan_for(aggregation=aggregation)
-    survives_crashes_of_a_site(stage, plan, moment, stage.steps_in_turn(plan)[::5])
+    steps = effort(stage.steps_in_turn(plan)[::5], stage.undisturbed(plan)[1])
+    survives_crashes_of_a_site(stage, plan, moment, steps)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -144,12 +148,14 @@ def test_any_site_may_crash_at_any_step_of_shared_sums(moment: str, stage: Stage
     survives_crashes_of_a_site(stage, plan, moment, stage.undisturbed(plan)[1])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_any_site_may_crash_at_any_step_of_encrypted_sums(moment: str, stage: Stage) -> None:
     pytest.importorskip("tenseal")
     plan = plan_for(aggregation="encrypted", method="covariance")
-    steps = [step for step in stage.undisturbed(plan)[1] if step.topic == "round" and step.site != "east"]
-    assert {step.site for step in steps} == {"north", "south"}  # who holds the keys, and who does not
+    sites = effort({"north", "south"}, set(SITES))  # one that holds the keys, and one that does not
+    steps = [step for step in stage.undisturbed(plan)[1] if step.topic == "round" and step.site in sites]
+    assert {step.site for step in steps} == sites
     survives_crashes_of_a_site(stage, plan, moment, steps)
 
 
@@ -177,6 +183,7 @@ def killed_while_writing(monkeypatch: pytest.MonkeyPatch, number: int, written: 
     monkeypatch.setattr(Records, "append", torn)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("written", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_a_site_may_be_killed_after_its_ledger_and_before_its_reply_leaves(
@@ -185,7 +192,8 @@ def test_a_site_may_be_killed_after_its_ledger_and_before_its_reply_leaves(
     plan = plan_for(aggregation=aggregation)
     rounds = [step for step in stage.undisturbed(plan)[1] if step.topic == "round"]
     found = {}
-    for number in range(1, len(rounds) + 1, 7):  # 7 and 3 sites have nothing in common: every site has its turn
+    stride = effort(7, 1)  # 7 and 3 sites have no common divisor: every site has its turn
+    for number in range(1, len(rounds) + 1, stride):
         with stage.hall() as hall, pytest.MonkeyPatch.context() as patch:
             killed_while_writing(patch, number, written)
             found[number] = outcome(stage, plan, hall)
@@ -297,7 +305,10 @@ def starts(hall: Hall) -> int:
     return int((hall.kept() / "starts").read_text())
 
 
-@pytest.mark.parametrize(("moment", "stride"), [("before any site", 1), ("between sites", 3), ("after all sites", 1)])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("moment", "stride"), [("before any site", 1), ("between sites", effort(3, 1)), ("after all sites", 1)]
+)
 def test_the_server_may_crash_at_any_round_of_masked_admm(moment: str, stride: int, stage: Stage) -> None:
     plan = plan_for()
     site = {"before any site": "north", "between sites": "south", "after all sites": "east"}[moment]
@@ -315,20 +326,22 @@ def test_the_server_may_crash_at_any_round_of_masked_admm(moment: str, stride: i
     assert failures(found) == {}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("aggregation", ["plain", "shared", "encrypted"])
 def test_the_server_may_crash_in_any_exchange_of_other_sums(aggregation: str, stage: Stage) -> None:
     if aggregation == "encrypted":
         pytest.importorskip("tenseal")
     plan = plan_for(aggregation=aggregation, method="covariance")
     found = {}
-    for step in stage.undisturbed(plan)[1][:: 4 if aggregation == "encrypted" else 1]:
+    for step in stage.undisturbed(plan)[1][:: effort(4, 1) if aggregation == "encrypted" else 1]:
         with stage.hall() as hall:
             interrupted(hall, plan, after=numbered(step.number))
             found[step.number] = outcome(stage, plan, hall)
     assert failures(found) == {}
 
 
-@pytest.mark.parametrize(("aggregation", "stride"), [("plain", 3), ("masked", 1), ("shared", 3)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("aggregation", "stride"), [("plain", effort(3, 1)), ("masked", 1), ("shared", effort(3, 1))])
 def test_all_may_crash_at_every_round(aggregation: str, stride: int, stage: Stage) -> None:
     plan = plan_for(aggregation=aggregation)
     result, _ = stage.undisturbed(plan)
@@ -571,20 +584,23 @@ def test_a_round_before_any_run_is_refused(stage: Stage, finished: tuple[Hall, l
         assert "not joined" in refused(hall, "south", "round", steps[-1].request)
 
 
+@pytest.mark.soak
 def test_truncated_messages_are_refused(finished: tuple[Hall, list[Step]]) -> None:
     hall, steps = finished
     for topic in ("introduce", "join", "round"):
         request = next(step.request for step in steps if step.topic == topic)
-        for end in range(0, len(request), 37):
+        for end in range(0, len(request), effort(37, 1)):
             assert "message refused" in refused(hall, "south", topic, request[:end])
         assert "message refused" in refused(hall, "south", topic, request + b"\0")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("topic", ["introduce", "join", "round", "end"])
 def test_garbage_is_refused(topic: str, finished: tuple[Hall, list[Step]]) -> None:
     hall, _ = finished
     rng = np.random.default_rng(0)
-    assert "message refused" in refused(hall, "south", topic, rng.bytes(500))
+    for _ in range(effort(1, 1000)):
+        assert "message refused" in refused(hall, "south", topic, rng.bytes(500))
     assert "message refused" in refused(hall, "south", topic, encode({}))
 
 
@@ -697,10 +713,12 @@ def test_changed_data_stop_the_run_until_they_are_put_back(stage: Stage, tmp_pat
         assert stage.same(plan, hall.run(plan))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_a_site_that_has_lost_its_state_gives_no_other_weights(aggregation: str, stage: Stage) -> None:
     plan = plan_for(aggregation=aggregation)
-    for number in (2, 4, 9, 20):
+    rounds = stage.undisturbed(plan)[0].rounds
+    for number in effort((2, 4, 9, 20), tuple(range(1, rounds + 1))):
         with stage.hall() as hall:
             interrupted(hall, plan, before=in_round(number))
             shutil.rmtree(hall.folder / "south" / "state" / "runs")
