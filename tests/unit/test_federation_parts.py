@@ -1291,7 +1291,7 @@ def test_values_are_told_of_constant_columns_only() -> None:
     assert found["square"].tolist() == [1.0, 4.0]
     for columns in ([0], [1, 0], [-3], [3], [-1]):
         message = {"phase": "compare", "columns": np.array(columns)}
-        assert "columns that are not constant here" in refusal(lambda asked=message: ask(asked), MessageError)  # type: ignore[misc]
+        assert "columns that are not constant here" in refusal(lambda asked=message: ask(asked), InputError)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("columns", [None, 1, "b", np.array([1.0]), np.array([[1]]), np.array([True]).view(np.uint8)])
