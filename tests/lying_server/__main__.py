@@ -20,9 +20,8 @@ def main() -> None:
         best = max(found, key=lambda each: (each.recovered, -each.error), default=None)
         sites = sorted({each.site for each in found if each.recovered})
         figures = "no summand left a site" if best is None else f"error {best.error:.1e}  guess {best.guess:.1e}"
-        print(
-            f"{name:18} {aggregation:10} {figures:32} {'RECOVERS ' + ', '.join(sites) if sites else '-':30} {spent:.2f} s"
-        )
+        outcome = f"RECOVERS {', '.join(sites)}" if sites else "-"
+        print(f"{name:18} {aggregation:10} {figures:32} {outcome:30} {spent:.2f} s")
     held, lost, spent_on, crashes, firsts = Counter[str](), Counter[str](), Counter[str](), Counter[str](), []
 
     @seed(SEED)
@@ -31,9 +30,9 @@ def main() -> None:
     def conversations(case: Case) -> None:
         begun = time.perf_counter()
         played = case.play()
-        kind = f"{case.aggregation} {case.method or 'echo'}"
+        kind = f"{case.aggregation} {case.method or 'echo'}{' from an attack' if case.base else ''}"
         held[kind] += 1
-        spent_on[kind] += int(1e6 * (time.perf_counter() - begun))  # type: ignore[assignment]
+        spent_on[kind] += int(1e6 * (time.perf_counter() - begun))
         for each in played.conversations:
             crashes.update(crash.split(": ", 1)[1][:80] for crash in each.crashes)
         if case.aggregation != "plain" and played.recovered:
@@ -47,7 +46,7 @@ def main() -> None:
     print(f"\n{LIES} conversations (seed {SEED}): {sum(lost.values())} of {protected} protected ones recover a site")
     print(f"first: number {min(firsts, default=0)}; {1e3 * total / max(sum(held.values()), 1):.0f} ms each")
     for kind in sorted(held):
-        print(f"  {kind:22} {lost[kind]:4} of {held[kind]:4}  {spent_on[kind] / held[kind] / 1e3:6.1f} ms each")
+        print(f"  {kind:34} {lost[kind]:4} of {held[kind]:4}  {spent_on[kind] / held[kind] / 1e3:6.1f} ms each")
     for crash, count in crashes.most_common():
         print(f"  fault at a site, {count} times: {crash}")
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
+from random import Random
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from dagora.assembly import assemble
 from dagora.audit.conversation import Conversation, Stage, converse
 from dagora.audit.harvest import Recovery, harvest
 from dagora.audit.lies import IN_ROUNDS, Kind, Lie, Script, View
-from dagora.audit.lying_server import QUESTIONS, guards, protection
+from dagora.audit.lying_server import ATTACKS, QUESTIONS, guards, protection
 from dagora.audit.run import recorded
 from dagora.data.tables import open_tables
 from dagora.federated.message import Message
@@ -65,7 +66,7 @@ def echo_stage(
     return Stage(part, data, rows, protection(aggregation, private), tuple(questions), guarded, slow_keys=SLOW_KEYS)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _real(aggregation: str, method: str) -> Stage:
     n, private = (8000, PRIVACY) if aggregation == "gaussian" else (300, None)
     _, rows = dagora.simulate(d=3, edges=3, n=n, sites=4, seed=0)
@@ -87,10 +88,16 @@ def real_stage(aggregation: str, method: str) -> Stage:
     return replace(stage, guarded=guards(aggregation, private, stage.rows, method))
 
 
-def numbers(sites: int, seed: int, scale: float = 30.0, size: int = 6) -> dict[str, FloatArray]:
-    """Different numbers at every site."""
+def numbers(
+    sites: int, seed: int, scale: float = 30.0, size: int = 6, outlier: float = 1.0, large: str = ""
+) -> dict[str, FloatArray]:
+    """Different numbers at every site; the first ones `outlier` times as large, and those of one site eight times."""
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(0.0, scale, size) for name in NAMES[:sites]}
+    data = {name: rng.normal(0.0, scale, size) for name in NAMES[:sites]}
+    for name, values in data.items():
+        values[0] *= outlier
+        values *= 8.0 if name == large else 1.0
+    return data
 
 
 # Generated conversations.
@@ -106,14 +113,18 @@ class Case:
     questions: tuple[Message, ...]
     scripts: tuple[Script, ...]
     scale: float = 30.0
+    outlier: float = 1.0
+    large: str = ""
     method: str = ""  # of a real algorithm; "" for an echo
+    base: str = ""  # the attack of the catalogue from which the scripts come
 
     def play(self) -> "Played":
         """Hold it, and search what was heard."""
         if self.method:
             stage = real_stage(self.aggregation, self.method)
         else:
-            stage = echo_stage(self.aggregation, numbers(self.sites, self.seed, self.scale), self.questions)
+            data = numbers(self.sites, self.seed, self.scale, outlier=self.outlier, large=self.large)
+            stage = echo_stage(self.aggregation, data, self.questions)
         heard = [converse(stage, script, f"run {i}") for i, script in enumerate(self.scripts)]
         return Played(tuple(heard), harvest(heard, stage.rows))
 
@@ -140,62 +151,79 @@ STEPS = ("", IN_ROUNDS, "keys", "confirm", "sum", "deal", "agree", "combine", "c
 KINDS: tuple[Kind, ...] = (
     "change", "add", "drop", "repeat", "withhold", "early", "swap", "impostor", "relay", "stale", "single", "flip",
 )  # fmt: skip
-VALUES = st.one_of(
-    st.integers(-1, 9),
-    st.sampled_from([2**31, 2**63, -(2**63)]),
-    st.floats(-1e3, 1e3),
-    st.sampled_from(["", "run 0", *STEPS]),
-)
+NUMBERS = (0, 1, 2, 3, 5, 8, 16, -1, 0.5, -2.0, 1e3, 2**31, 2**63, -(2**63))
+TEXTS = ("", "run 0", "run 1", *STEPS)
+SHARES = {"encrypted": 2, "plain": 5, "gaussian": 18, "shared": 35, "masked": 40}  # of a hundred conversations
 
 
-@st.composite
-def lies(draw: st.DrawFn, names: tuple[str, ...], tries: int) -> Lie:
-    """Any field, any number, any site, any step; words' widths more often than chance would have them."""
-    some = draw(st.one_of(st.just(()), st.lists(st.sampled_from(names), min_size=1, max_size=len(names), unique=True)))
-    attempt = draw(st.one_of(st.none(), st.integers(0, tries - 1)))
-    if draw(st.integers(0, 5)) == 0:
-        return Lie("add", "secure.high", draw(st.integers(1, 8)), tuple(some), IN_ROUNDS, attempt)
-    named = st.one_of(st.sampled_from(FIELDS), st.integers(0, 15).map(lambda i: f"#{i}"))
-    step, peer = draw(st.sampled_from(STEPS)), draw(st.sampled_from(names))
-    return Lie(draw(st.sampled_from(KINDS)), draw(named), draw(VALUES), tuple(some), step, attempt, peer)
+def a_lie(random: Random, names: tuple[str, ...], tries: int) -> Lie:
+    """Any field, any number, any sites, any step; words' widths more often than chance would have them."""
+    some = random.choice([(), (random.choice(names),), tuple(random.sample(names, random.randint(1, len(names))))])
+    attempt = random.choice([None, *range(tries)])
+    if random.random() < 0.25:
+        return Lie("add", "secure.high", random.randint(1, 8), some, IN_ROUNDS, attempt)
+    name = random.choice([*FIELDS, *(f"#{i}" for i in range(12))])
+    value = random.choice([random.choice(NUMBERS), random.choice(TEXTS), random.uniform(-100.0, 100.0)])
+    return Lie(random.choice(KINDS), name, value, some, random.choice(STEPS), attempt, random.choice(names))
 
 
-@st.composite
-def scripts(draw: st.DrawFn, names: tuple[str, ...]) -> Script:
-    """Lies, views, attempts and questions that are asked again."""
-    tries = draw(st.integers(1, 3))
-    told = draw(st.lists(lies(names, tries), max_size=4))
+def a_script(random: Random, names: tuple[str, ...]) -> Script:
+    """Lies, views, attempts, and questions that are asked again."""
+    tries = random.choice([1, 2, 2, 3])
+    lies = tuple(a_lie(random, names, tries) for _ in range(random.choice([0, 1, 1, 1, 2, 3])))
     views: list[tuple[str, View]] = []
-    if draw(st.integers(0, 2)) == 0:
-        for site in draw(st.lists(st.sampled_from(names), min_size=1, max_size=len(names), unique=True)):
-            others = draw(st.lists(st.sampled_from([name for name in names if name != site]), min_size=1, unique=True))
-            order = draw(st.permutations([site, *others]))
-            views.append((site, View(tuple(order), draw(st.one_of(st.none(), st.integers(1, len(order)))))))
-    again = draw(
-        st.lists(st.tuples(st.integers(0, 200), st.sampled_from(names), lies(names, tries)), max_size=3).map(tuple)
-    )
-    present = names
-    if draw(st.integers(0, 7)) == 0:
-        present = tuple(draw(st.lists(st.sampled_from(names), min_size=len(names) - 1, unique=True)))
-    return Script(tuple(told), tuple(views), tries, present, again)
+    if random.random() < 0.3:
+        for site in random.sample(names, random.randint(1, len(names))):
+            others = random.sample([name for name in names if name != site], random.randint(1, len(names) - 1))
+            order = random.sample([site, *others], len(others) + 1) if random.random() < 0.5 else None
+            told = tuple(order or (name for name in names if name in (site, *others)))
+            views.append((site, View(told, random.choice([None, random.randint(1, len(told))]))))
+    again = [
+        (random.randrange(200), random.choice(names), a_lie(random, names, tries)) for _ in range(random.randint(0, 2))
+    ]
+    return Script(lies, tuple(views), tries, again=tuple(again))
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Conversations over all five aggregations; BFV keys take long, so that few are encrypted."""
-    drawn = draw(st.integers(0, 99))
-    share = (("encrypted", 3), ("plain", 6), ("gaussian", 26), ("shared", 62), ("masked", 100))
-    aggregation = next(name for name, below in share if drawn < below)
-    methods = {"encrypted": [""], "gaussian": ["", "", "", "covariance"]}
-    method = draw(st.sampled_from(methods.get(aggregation, ["", "", "", "", "", "", "covariance", "admm"])))
-    sites = 4 if method else draw(st.integers(3, 5))
-    rounds = draw(st.integers(1, 2)) if aggregation != "encrypted" else 1
-    questions = tuple({"shift": float(i), "scale": draw(st.sampled_from([0.01, 1.0]))} for i in range(rounds))
-    runs = 2 if aggregation != "encrypted" and draw(st.integers(0, 9)) == 0 else 1
+def without_a_site(random: Random, names: tuple[str, ...]) -> Script:
+    """A run over all sites but one, with or without a question to that one."""
+    left_out = random.choice(names)
+    others = tuple(name for name in names if name != left_out)
+    told = tuple((site, View(others)) for site in others)
+    return Script(views=told, present=random.choice([others, names]))
+
+
+def a_case(random: Random) -> Case:
+    """Conversations over all five aggregations; homomorphic encryption takes long, so that few are encrypted."""
+    aggregation = random.choices(list(SHARES), list(SHARES.values()))[0]
+    real = {"gaussian": ("covariance",), "masked": ("covariance", "admm"), "shared": ("covariance", "admm")}
+    method = random.choice(real[aggregation]) if aggregation in real and random.random() < 0.15 else ""
+    sites = 4 if method else random.randint(3, 5)
     names = NAMES[:sites]
-    script = tuple(draw(scripts(names)) for _ in range(runs))
-    scale = draw(st.sampled_from([1.0, 30.0, 1e4]))
-    return Case(aggregation, sites, draw(st.integers(0, 1000)), questions, script, scale, method)
+    rounds = 1 if aggregation == "encrypted" else random.randint(1, 2)
+    questions = tuple({"shift": float(i), "scale": random.choice([0.01, 1.0, 1.0])} for i in range(rounds))
+    case_seed, scale = random.randrange(1000), random.choice([1.0, 5.0, 30.0])
+    outlier = random.choice([1.0, 1e8 if aggregation == "gaussian" else 1e14])
+    large = random.choice(["", *names])
+    attacks = [
+        name for name, attack in ATTACKS.items() if aggregation in attack.against and sites >= attack.least_sites
+    ]
+    if random.random() < 0.1 and aggregation not in ("plain", "encrypted"):  # a known attack, with something added
+        base = random.choice(attacks)
+        stage = real_stage(aggregation, method) if method else echo_stage(aggregation, numbers(sites, 0))
+        own = [
+            replace(one, lies=(*one.lies, *(a_lie(random, names, one.tries) for _ in range(random.randint(0, 1)))))
+            for one in ATTACKS[base].scripts(stage).values()
+        ]
+        return Case(aggregation, sites, case_seed, questions, tuple(own), scale, outlier, large, method, base)
+    scripts = [a_script(random, names)]
+    if aggregation != "encrypted" and random.random() < 0.1:
+        scripts.append(random.choice([a_script, without_a_site])(random, names))
+    return Case(aggregation, sites, case_seed, questions, tuple(scripts), scale, outlier, large, method)
+
+
+def cases() -> st.SearchStrategy[Case]:
+    """Cases as chance has them: hypothesis gives the seeds, and a plain generator everything else."""
+    return st.randoms(use_true_random=True).map(a_case)
 
 
 def _number(message: Message, name: str, default: float) -> float:
