@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given, seed
 
 from dagora.audit.lying_server import ATTACKS
-from tests.lying_server.kit import LIES, SEED, Case, cases
+from tests.lying_server.kit import LIES, SEED, Case, cases, known_contexts
 from tests.lying_server.test_attacks import CATALOGUE, stage_for
 from tests.lying_server.test_conversations import GENERATED
 
@@ -51,4 +51,5 @@ def main() -> None:
         print(f"  fault at a site, {count} times: {crash}")
 
 
-main()
+with known_contexts():
+    main()

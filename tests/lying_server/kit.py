@@ -1,9 +1,10 @@
 """Stages, generated scripts and verdicts for the tests with a lying server."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 
 import numpy as np
@@ -224,6 +225,22 @@ def a_case(random: Random) -> Case:
 def cases() -> st.SearchStrategy[Case]:
     """Cases as chance has them: hypothesis gives the seeds, and a plain generator everything else."""
     return st.randoms(use_true_random=True).map(a_case)
+
+
+@contextmanager
+def known_contexts() -> Iterator[None]:
+    """Read every homomorphic context once: each takes 40 ms, and a conversation reads twenty."""
+    try:
+        import tenseal
+    except ImportError:
+        yield
+        return
+    reading = tenseal.context_from
+    tenseal.context_from = lru_cache(maxsize=64)(reading)
+    try:
+        yield
+    finally:
+        tenseal.context_from = reading
 
 
 def _number(message: Message, name: str, default: float) -> float:

@@ -88,10 +88,10 @@ class Conversation:
     """A run as the coordinator saw it, and for the auditor what the sites had to hide."""
 
     script: Script
-    heard: tuple[Heard, ...]
-    truths: tuple[Truth, ...]
-    views: Mapping[str, View]
-    totals: tuple[Total, ...]  # those that the coordinator's honest half arrived at
+    heard: tuple[Heard, ...] = field(repr=False)
+    truths: tuple[Truth, ...] = field(repr=False)
+    views: Mapping[str, View] = field(repr=False)
+    totals: tuple[Total, ...] = field(repr=False)  # those that the coordinator's honest half arrived at
     failures: tuple[str, ...]  # why it did not arrive at others
     crashes: tuple[str, ...]  # errors of sites that are not Dagora's own: faults, though not leaks
 

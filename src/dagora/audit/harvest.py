@@ -11,7 +11,7 @@ knows of data, so the auditor grants it the choice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, product
 
@@ -32,6 +32,7 @@ WIDE = 8  # bytes of the high word
 _MIXED = 16  # sums of payloads from different attempts, for each group of sites
 _KEPT = 32  # sums of which differences are taken
 _ORDER = 2.2  # mean number of zeros that end the low words of a sum; 1 in random words
+_OPENED = 6  # openings of which all sums are tried
 _ALL_GROUPS = 5  # up to so many sites, all groups of them are tried
 
 _Words = npt.NDArray[np.uint64]
@@ -45,8 +46,8 @@ class Recovery:
     site: str
     error: float
     guess: float
-    found: FloatArray | None = None
-    truth: Truth | None = None
+    found: FloatArray | None = field(default=None, repr=False)
+    truth: Truth | None = field(default=None, repr=False)
 
     @property
     def recovered(self) -> bool:
@@ -294,10 +295,15 @@ def _small(found: Sequence[residues.Residues]) -> Iterator[FloatArray]:
 
 
 def _opened_sums(heard: Sequence[Heard], size: int) -> Iterator[FloatArray]:
+    """What the key holder opened, and sums of it: single ciphertexts may hold masked numbers."""
+    opened = []
     for each in heard:
         value = each.content.get("residues")
         if isinstance(value, np.ndarray) and value.ndim == 2 and len(value) == len(PRIMES) and value.shape[1] >= size:
-            yield from _small([value[:, :size].astype(np.uint64)])
+            opened.append(value[:, :size].astype(np.uint64))
+    groups = [group for count in range(1, len(opened[:_OPENED]) + 1) for group in combinations(opened[:_OPENED], count)]
+    groups += [(value,) for value in opened[_OPENED:]]
+    yield from _small([np.sum(group, axis=0) % residues.MODULI for group in groups])
 
 
 def _plain(heard: Sequence[Heard], size: int) -> Iterator[FloatArray]:

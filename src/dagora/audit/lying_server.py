@@ -78,7 +78,7 @@ def _narrow_for_all(stage: Stage) -> Mapping[str, Script]:
 def _roles(stage: Stage) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The victim, sites that help to single it out, and sites that do not hear of it."""
     others = tuple(site for site in stage.sites if site != stage.victim)
-    helpers = 2 if len(others) >= 4 else 1
+    helpers = 2 if len(others) >= 3 else 1
     return stage.victim, others[:helpers], others[helpers:]
 
 
