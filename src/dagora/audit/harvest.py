@@ -26,7 +26,9 @@ from dagora.audit.lies import Heard
 from dagora.federated.message import Value
 
 RECOVERED = 1e-3  # relative error below which a summand counts as recovered
-GUESSED = 1e-2  # unless the honest total gives it within this anyway
+EXACTLY = 1e-9  # the same where few of its numbers are telling: one of many candidates comes close to them by chance
+GUESSED = 1e-2  # a number is telling if the honest total does not give it within this
+_TELLING = 4  # numbers from which on chance plays no part
 
 WIDE = 8  # bytes of the high word
 _MIXED = 16  # sums of payloads from different attempts, for each group of sites
@@ -41,18 +43,24 @@ _Turn = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Recovery:
-    """The best that was made of a site's summand, and the best guess from the honest total."""
+    """The best that was made of a site's summand, and the best guess from the honest total.
+
+    error, guess: median relative errors over the telling numbers; if there are few, in the Frobenius norm of all.
+    telling: how many numbers the honest total does not give.
+    """
 
     site: str
     error: float
     guess: float
+    telling: int
     found: FloatArray | None = field(default=None, repr=False)
     truth: Truth | None = field(default=None, repr=False)
 
     @property
     def recovered(self) -> bool:
         """Whether the coordinator has the summand and could not have guessed it."""
-        return self.error < RECOVERED and self.guess > GUESSED
+        bound = RECOVERED if self.telling >= _TELLING else EXACTLY
+        return self.telling > 0 and self.error < bound and self.guess > GUESSED
 
 
 def harvest(
@@ -84,8 +92,10 @@ def recoveries(
         if len(vector) not in cache:
             cache[len(vector)] = _candidates(heard, groups, tuple(rows), len(vector), more)
         guesses = _guesses(totals, truth.site, len(vector), rows)
-        error, found = _closest(cache[len(vector)], vector, guesses[0])
-        result.append(Recovery(truth.site, error, _closest(guesses, vector, vector)[0], found, truth))
+        telling = np.abs(guesses - vector).min(axis=0) > GUESSED * np.abs(vector)
+        error, found = _closest(cache[len(vector)], vector, telling)
+        guess, _ = _closest(guesses, vector, telling)
+        result.append(Recovery(truth.site, error, guess, int(telling.sum()), found, truth))
     return result
 
 
@@ -105,25 +115,27 @@ def _honest_totals(truths: Sequence[Truth]) -> list[dict[str, FloatArray]]:
 
 
 def _guesses(totals: Sequence[dict[str, FloatArray]], site: str, size: int, rows: Mapping[str, int]) -> FloatArray:
-    """An equal share of the honest total, a share by rows, and nothing at all."""
+    """An equal share of the honest total, a share by rows, all of it, and nothing at all."""
     found: list[FloatArray] = []
     for own in totals:
         total = np.sum(list(own.values()), axis=0)
         if site in own and total.size == size and len(own) > 1:
-            found += [total / len(own), total * (rows[site] / sum(rows[each] for each in own))]
+            found += [total / len(own), total * (rows[site] / sum(rows[each] for each in own)), total]
     return np.stack([*found, np.zeros(size)])
 
 
-def _closest(candidates: FloatArray, truth: FloatArray, mean: FloatArray) -> tuple[float, FloatArray | None]:
-    """The least relative error: in the Frobenius norm, or the median over entries that the mean does not give."""
+def _closest(
+    candidates: FloatArray, truth: FloatArray, telling: npt.NDArray[np.bool_]
+) -> tuple[float, FloatArray | None]:
+    """The least relative error.  The median forgives numbers that are too large for narrow words."""
     if not len(candidates):
         return np.inf, None
     with np.errstate(over="ignore", invalid="ignore"):
         off = np.abs(candidates - truth)
-        errors = np.linalg.norm(off, axis=1) / np.linalg.norm(truth)
-        telling = (truth != 0.0) & (np.abs(mean - truth) > GUESSED * np.abs(truth))
-        if telling.sum() >= 4:  # words that are too narrow for some entries show the others
-            errors = np.minimum(errors, np.median(off[:, telling] / np.abs(truth[telling]), axis=1))
+        if telling.sum() >= _TELLING:
+            errors = np.median(off[:, telling] / np.abs(truth[telling]), axis=1)
+        else:
+            errors = np.linalg.norm(off, axis=1) / np.linalg.norm(truth)
     errors = np.where(np.isfinite(errors), errors, np.inf)
     place = int(np.argmin(errors))
     return float(errors[place]), candidates[place]
