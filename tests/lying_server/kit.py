@@ -245,4 +245,4 @@ def known_contexts() -> Iterator[None]:
 
 def _number(message: Message, name: str, default: float) -> float:
     value = message.get(name, default)
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e300 else default
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e100 else default

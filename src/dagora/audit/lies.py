@@ -178,8 +178,9 @@ def _swapped(lie: Lie, site: str, question: Message, desk: Desk) -> list[Message
 
 def _impostor(lie: Lie, site: str, question: Message, desk: Desk) -> list[Message]:
     """A key of the coordinator's own, signed with a key of its own, in the peer's place."""
-    sites, bodies = desk.views[site].sites, question.get("secure.body")
-    if lie.peer not in sites or not isinstance(bodies, np.ndarray) or bodies.size % len(sites):
+    sites = desk.views[site].sites
+    relayed = [question.get(name) for name in ("secure.body", "secure.signature")]
+    if lie.peer not in sites or any(not isinstance(each, np.ndarray) or each.size % len(sites) for each in relayed):
         return [question]
     public = X25519PrivateKey.generate().public_key().public_bytes_raw()
     body = encode({"key": np.frombuffer(public, np.uint8)})
@@ -255,10 +256,11 @@ def altered(value: Value, by: float | int | str) -> Value:
 
 
 def _altered_array(value: npt.NDArray[Any], number: float | int) -> npt.NDArray[Any]:
-    if value.size == 0:
-        return np.full(np.maximum(value.shape, 1), number).astype(value.dtype)
-    if value.dtype.kind == "f":
-        return value * float(number) if value.any() else value + float(number)
+    with np.errstate(all="ignore"):
+        if value.size == 0:
+            return np.full(np.maximum(value.shape, 1), number).astype(value.dtype)
+        if value.dtype.kind == "f":
+            return value * float(number) if value.any() else value + float(number)
     changed = value.copy()
     changed.reshape(-1)[int(abs(number)) % value.size] += np.array(1, value.dtype)
     return changed
