@@ -281,9 +281,12 @@ def lying_server(
             continue
         fresh = replace(stage, guarded=guards(aggregation, privacy, rows, method))  # an attack's ledgers are its own
         found = attack.on(fresh)
-        if found:
-            best = max(found, key=lambda each: (each.recovered, -each.error))
-            yield _finding(name, attack, best, _moments_too(found, best.site, moments, messages))
+        if not found:  # all sites have refused
+            detail = f"{attack.says}; no summand left a site"
+            yield Finding(name, LIAR, f"summand of {stage.victim}", 1.0, 1.0, detail)
+            continue
+        best = max(found, key=lambda each: (each.recovered, -each.error))
+        yield _finding(name, attack, best, _moments_too(found, best.site, moments, messages))
 
 
 def _finding(name: str, attack: Attack, best: Recovery, moments_error: float | None) -> Finding:
