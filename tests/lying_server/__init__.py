@@ -29,6 +29,6 @@ An honest server recovered a site, too: one whose numbers outgrew the narrow wor
 (test_an_honest_run_in_which_one_sites_numbers_grow_gives_it_away_by_no_retry[masked]).
 
 Of the first 200 generated conversations 188 were under a protection, and 10 of these gave a single site away, the first
-of them the 34th: 5 of 86 under masked, 4 of 66 under shared and 1 of 36 under gaussian.  Of 8,495 further ones 476 did.
+of them the 34th: 5 of 86 under masked, 4 of 61 under shared and 1 of 34 under gaussian.  Of 8,495 further ones 476 did.
 In pytest 31 of the 87 tests in this folder failed.
 """
