@@ -21,6 +21,7 @@ Epsilon = Annotated[
 Delta = Annotated[float | None, typer.Option(help="gaussian: the chance that the loss is larger (1e-5).")]
 Colluders = Annotated[int | None, typer.Option(help="gaussian: how many sites may pool what they know (half of them).")]
 
+ADVERSARIES = ("honest", "lying-server")  # those of dagora.audit.run, which is slow to import
 _NOTES = 20  # shown in a terminal
 
 
@@ -36,6 +37,10 @@ def audit_command(
     delta: Delta = None,
     colluders: Colluders = None,
     seconds: Annotated[float, typer.Option(min=0, help="Time for the attack on sequences of totals.")] = 60.0,
+    adversary: Annotated[
+        str,
+        typer.Option(help=choices("Who attacks: all who keep to the protocol, or a server that does not", ADVERSARIES)),
+    ] = "honest",
     as_json: JsonFlag = False,
 ) -> None:
     """Run a method on all sites' data in one place, attack what crossed, and say who would learn what.
@@ -56,6 +61,7 @@ def audit_command(
             delta=delta,
             colluders=colluders,
             seconds=seconds,
+            adversary=adversary,
             learner=learner,
         )
     if as_json:

@@ -8,6 +8,7 @@ from dagora.arrays import FloatArray
 
 SERVER = "server"
 SITE = "one site"
+LIAR = "a lying server"
 COALITION = "all sites but one"
 COALITION_AND_SERVER = "all sites but one, with the server"
 

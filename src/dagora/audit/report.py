@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dagora.audit.finding import COALITION, COALITION_AND_SERVER, SERVER, SITE, Finding
+from dagora.audit.finding import COALITION, COALITION_AND_SERVER, LIAR, SERVER, SITE, Finding
 
 _ADVERSARIES = {
     SERVER: "The server, if it keeps to the protocol but looks at all it gets,",
+    LIAR: "A server that deviates from the protocol",
     SITE: "A single site",
     COALITION: "All sites but one, together,",
     COALITION_AND_SERVER: "All sites but one, together with the server,",
@@ -32,6 +33,7 @@ class AuditReport:
     aggregation: str
     sites: int
     findings: tuple[Finding, ...]
+    adversary: str = "honest"
 
     @property
     def title(self) -> str:
@@ -60,6 +62,7 @@ class AuditReport:
             "preset": self.preset,
             "aggregation": self.aggregation,
             "sites": self.sites,
+            "adversary": self.adversary,
             "attacks": [
                 {
                     "name": finding.name,
@@ -81,7 +84,7 @@ class AuditReport:
             own = [finding for finding in self.findings if finding.adversary == adversary and finding.blind > 0.0]
             for name in dict.fromkeys(finding.name for finding in own):
                 yield from _sentence(who, [finding for finding in own if finding.name == name])
-            if adversary == SITE and not own:
+            if adversary == SITE and not own and self.adversary == "honest":
                 yield "A single site sees the broadcasts and its own summands; no attack on these alone was tried."
 
 
@@ -103,7 +106,7 @@ def _sentence(who: str, findings: list[Finding]) -> Iterable[str]:
 
 
 def _advice(succeeded: set[str], report: AuditReport) -> Iterable[str]:
-    if succeeded & {"inversion", "rows"}:
+    if succeeded & {"inversion", "rows", "replies"}:
         yield (
             f"Aggregation {report.aggregation!r} hides nothing from the server: use aggregation 'masked', or keep to "
             "servers that may see every site's covariance."
@@ -117,7 +120,15 @@ def _advice(succeeded: set[str], report: AuditReport) -> Iterable[str]:
         yield "Method 'covariance' with aggregation 'masked' reveals one total and no sequence of them."
     if "consensus" in succeeded:
         yield "The server learns the covariance of all rows; where even that is too much, use differential privacy."
-    if "differencing" in succeeded:
+    if (
+        any(finding.adversary == LIAR and finding.succeeds for finding in report.findings)
+        and "replies" not in succeeded
+    ):
+        yield (
+            "A server that deviates from the protocol obtains a single site's summand: take part only in runs of a "
+            "server that keeps to the protocol."
+        )
+    if succeeded & {"differencing", "another cohort", "runs without one"}:
         yield "Freeze the cohort: refuse a rerun with other sites or rows, or use differential privacy."
     if succeeded & {"collusion", "broadcast"}:
         yield "Take part only if not all others would join against you; against that only noise helps."

@@ -15,6 +15,7 @@ from dagora.assembly import assemble
 from dagora.audit.differencing import differencing, differencing_row
 from dagora.audit.finding import Finding
 from dagora.audit.inversion import broadcast_setup, collusion, inversion
+from dagora.audit.lying_server import lying_server
 from dagora.audit.multi_round import consensus, multi_round
 from dagora.audit.report import AuditReport
 from dagora.audit.rows import MOST_ROWS, rows
@@ -25,6 +26,8 @@ from dagora.errors import DagoraError, InputError
 from dagora.federated.run import run
 from dagora.federated.site import Site
 from dagora.transport.in_process import InProcess
+
+ADVERSARIES = ("honest", "lying-server")
 
 MOST_SITES = 6  # for the attack on sequences of totals: from four on it often runs out of time, yet beats a guess
 
@@ -51,14 +54,19 @@ def audit(
     colluders: int | None = None,
     seconds: float = 60.0,
     play: Play | None = None,
+    adversary: str = "honest",
     **options: Any,
 ) -> AuditReport:
     """Attack runs of a method on these sites.
 
     seconds: time for the attack on sequences of totals.
     play: how to run the method on rows by site and record it; None for `recorded` with the other arguments.
+    adversary: "honest" for parties that keep to the protocol and analyse all they see; "lying-server" for a server
+        that deviates from it (lying_server.py).
     options: those of `learn`.
     """
+    if adversary not in ADVERSARIES:
+        raise InputError(f"adversary: there is no {adversary!r}; choose from {', '.join(ADVERSARIES)}")
     if method == "pooled":
         raise InputError("method: 'pooled' puts all rows in one place; there is nothing to audit")
     if options.get("bootstrap") is not None:
@@ -66,13 +74,28 @@ def audit(
     if options.get("model", "linear") != "linear":
         raise InputError("model: the attacks know the linear model only; leave it out")
     privacy = check_privacy(aggregation, epsilon, delta, colluders)
+    chosen = Options(method=method, preset=preset, **options)
     if play is None:
-        play = recorded(Options(method=method, preset=preset, **options), aggregation, privacy)
+        play = recorded(chosen, aggregation, privacy)
     tables = open_tables(sites)
     data = {table.site: np.concatenate(list(table.chunks(tables[0].names))) for table in tables}
     with threadpool_limits(1):
-        found = tuple(findings(data, play, seconds))
-    return AuditReport(method, preset, aggregation, len(data), found)
+        if adversary == "honest":
+            found = tuple(findings(data, play, seconds))
+        else:
+            found = tuple(_lies(data, play, chosen, aggregation, privacy))
+    return AuditReport(method, preset, aggregation, len(data), found, adversary)
+
+
+def _lies(
+    data: Mapping[str, FloatArray], play: Play, options: Options, aggregation: str, privacy: Privacy | None
+) -> Iterable[Finding]:
+    """The attacks of a lying server, on the questions of an honest run."""
+    messages = play(data).transcript.messages
+    tables = open_tables(data)
+    assembly = assemble(options, aggregation, privacy, tables, tables[0].names)
+    moments = {site: Moments.of_rows(own) for site, own in data.items()}
+    return lying_server(aggregation, privacy, options.method, assembly.algorithm.site, assembly.data, moments, messages)
 
 
 def findings(data: Mapping[str, FloatArray], play: Play, seconds: float) -> Iterable[Finding]:
