@@ -24,8 +24,9 @@ from dagora.audit.run import recorded
 from dagora.data.tables import open_tables
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand
+from tests.effort import effort
 
-LIES = int(os.environ.get("DAGORA_LIES", "200"))  # generated conversations; `make soak` asks for 10,000
+LIES = int(os.environ.get("DAGORA_LIES", effort(200, 10_000)))  # generated conversations
 SEED = int(os.environ.get("DAGORA_LIES_SEED", "0"))
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "fred", "gil")
