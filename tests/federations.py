@@ -75,6 +75,12 @@ def without_waiting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(member, "threadpool_limits", nullcontext)
 
 
+@cache
+def ordered(run: str, plan: str) -> Order:
+    """What the administrator has signed, once: a server that goes on with a run has kept the order."""
+    return Order.signed(administrator(), run, Plan.from_json(plan))
+
+
 @dataclass(frozen=True)
 class Step:
     """One request to one site."""
@@ -130,8 +136,9 @@ class Hall:
 
     def run(self, plan: Plan, wire: "Wire | None" = None, run: str = RUN) -> dagora.Result:
         """Start the server on a run; again, after it has crashed."""
-        order = Order.signed(administrator(), run, plan)
-        return coordinate(self.kits[SERVER], order, self.kept(run), Wire(self) if wire is None else wire)
+        return coordinate(
+            self.kits[SERVER], ordered(run, plan.to_json()), self.kept(run), Wire(self) if wire is None else wire
+        )
 
     def ledger(self, site: str) -> Path:
         """The file of the record of a site's data set."""

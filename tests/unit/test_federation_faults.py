@@ -524,7 +524,7 @@ def refused(hall: Hall, site: str, topic: str, request: bytes) -> str:
     with pytest.raises(DagoraError) as caught:
         hall.members[site].answer(topic, request)
     text = str(caught.value)
-    assert hall.notes(site)[noted:] == [text[:200]]
+    assert hall.notes(site)[noted:] == ([text[:200]] if noted < 100 else [])  # so many in an hour
     assert "\n" not in text
     return text
 
@@ -794,7 +794,7 @@ def test_noise_is_drawn_once_by_a_site_that_is_killed_before_its_reply_leaves(wr
         kept_until(patch, 1, totals)
         with pytest.raises(KilledError):
             hall.run(plan)
-        killed_while_writing(patch, 5, written)  # keys of three, then a summand of the south
+        killed_while_writing(patch, 8, written)  # keys and confirmations of three, then a summand of the south
         with pytest.raises(KilledError):
             hall.run(plan)
     assert equal(*totals)

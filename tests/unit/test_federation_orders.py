@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.federations import (
     without_waiting,
     written_sites,
 )
+from tests.federations import ordered as signed
 
 COVARIANCE = {"method": "covariance"}
 
@@ -64,7 +66,7 @@ def left(hall: Hall) -> list[str]:
 
 
 def ordered(run: str = RUN, **keys: Any) -> Order:
-    return Order.signed(administrator(), run, plan_for(**{**COVARIANCE, **keys}))
+    return signed(run, plan_for(**{**COVARIANCE, **keys}).to_json())
 
 
 # What a server might make up.
@@ -178,6 +180,17 @@ def test_the_administrator_is_written_down(hall: Hall) -> None:
         assert [job.by for job in jobs] == [ADMINISTRATOR]
 
 
+@pytest.mark.parametrize("days", [-31, 3])
+def test_an_order_is_good_for_a_month(days: int, hall: Hall) -> None:
+    when = datetime.now(UTC) + timedelta(days=days)
+    old = Order.signed(administrator(), RUN, plan_for(**COVARIANCE), when)
+    with pytest.raises(InputError, match="an order is good for 30 days"):
+        coordinate(hall.kits[SERVER], old, hall.kept(), Wire(hall))
+    with pytest.raises(MessageError, match="has signed"):  # nor can it be made to look new
+        coordinate(hall.kits[SERVER], replace(old, time=ordered().time), hall.kept(), Wire(hall))
+    coordinate(hall.kits[SERVER], ordered("in time"), hall.kept("in time"), Wire(hall))
+
+
 # Heads of ledgers.
 
 
@@ -284,6 +297,87 @@ def test_the_number_of_rows_cannot_be_found_by_asking(data: dict[str, Path], tmp
                 high = middle - 1
         assert high - low > 10
         assert sum("too few rows" in refusal for refusal in refusals) == 4
+
+
+def test_runs_that_are_joined_side_by_side_have_the_same_cohort_too(data: dict[str, Path], tmp_path: Path) -> None:
+    # All three are joined before a number leaves; then the first and the third are played.
+    plans = {"one": (*SITES, SPARE), "two": (*SITES, SPARE), "three": SITES}
+    with Hall(tmp_path, data, Policy(parameters_per_row=9.0)) as hall:
+
+        class Stopping(Wire):
+            def exchange(self, *_: Any) -> dict[str, Any]:
+                raise InterruptedError
+
+        orders = {run: ordered(run, sites=list(sites)) for run, sites in plans.items()}
+        for run, order in orders.items():
+            with pytest.raises(InterruptedError):
+                coordinate(hall.kits[SERVER], order, hall.kept(run), Stopping(hall))
+        coordinate(hall.kits[SERVER], orders["one"], hall.kept("one"), Wire(hall))
+        with pytest.raises(PolicyError, match=r"had other sites.*\(same_cohort\)"):
+            coordinate(hall.kits[SERVER], orders["three"], hall.kept("three"), Wire(hall))
+
+
+def test_the_number_of_rows_cannot_be_found_by_errors(data: dict[str, Path], tmp_path: Path) -> None:
+    # ADMM's first round names the number of all rows; a site that has more refuses.  It does so once.
+    with Hall(tmp_path, {site: data[site] for site in SITES}, Policy(parameters_per_row=9.0)) as hall:
+        asked: list[Step] = []
+
+        class Probing(Wire):
+            def exchange(self, message: Any, *more: Any) -> dict[str, Any]:
+                if message.get("phase") == "consensus":
+                    message = {**message, "rows": 1.0}
+                return super().exchange(message, *more)
+
+        wire = Probing(hall, before=asked.append)
+        with pytest.raises(DagoraError, match="no run that this site is part of has such rows"):
+            coordinate(hall.kits[SERVER], ordered(method="admm"), hall.kept(), wire)
+        last = asked[-1]
+        for rows in (10.0, 1000.0):
+            again = encode({**last.message, "rows": rows, "secure.attempt": int(rows)})
+            with pytest.raises(MessageError, match="of a run that this site has not joined"):
+                hall.members[last.site].answer("round", again)
+        assert hall.notes(last.site, "given up")
+
+
+def test_what_is_wrong_with_the_data_is_not_told_again_and_again(data: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.csv"
+    broken.write_text(data["north"].read_text().replace("\n", "\n,,,\n", 1))
+    allowed = Policy(introductions=2)
+    with Hall(tmp_path, {**{site: data[site] for site in SITES}, "north": broken}, allowed) as hall:
+        one, found = hall.members["north"], []
+        for turn in range(4):
+            with pytest.raises(DagoraError) as caught:
+                one.answer("introduce", encode({**ordered(f"run-{turn}").fields(), "start": 0}))
+            found.append("row 1" in str(caught.value))
+        assert found == [True, True, False, False]
+        with pytest.raises(PolicyError, match="introductions"):  # and what a policy forbids is refused unread
+            one.answer("introduce", encode({**ordered("run-5", method="admm").fields(), "start": 0}))
+
+
+def test_refusals_are_noted_a_hundred_times_an_hour(hall: Hall) -> None:
+    for _ in range(150):
+        with pytest.raises(MessageError):
+            hall.members["north"].answer("round", b"garbage")
+    assert len(hall.notes("north")) == 100
+
+
+def test_a_site_that_balks_sends_the_same_noise_again_after_a_restart(data: dict[str, Path], tmp_path: Path) -> None:
+    # All that others send is the same when it is sent again: noise that was drawn anew would show which site balks.
+    large = tmp_path / "large.csv"
+    large.write_text(data["south"].read_text().replace("\n", "e17\n").replace("e17", "", 1))
+    with Hall(tmp_path, {"north": data["north"], "south": large, "east": data["east"]}) as hall:
+        replies: dict[str, list[bytes]] = {site: [] for site in SITES}
+
+        def again(step: Step) -> None:
+            if step.message.get("secure.step") == "sum" and step.round == 2:
+                replies[step.site].append(hall.members[step.site].answer("round", step.request))
+                hall.crash(step.site)
+                replies[step.site].append(hall.members[step.site].answer("round", step.request))
+
+        with pytest.raises(DagoraError, match="is noise"):
+            coordinate(hall.kits[SERVER], ordered(), hall.kept(), Wire(hall, after=again))
+        assert all(len(own) == 2 for own in replies.values())
+        assert all(len(set(own)) == 1 for own in replies.values())
 
 
 def test_introductions_are_limited(data: dict[str, Path], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dagora.errors import DagoraError, InputError, NumericalError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand
 from dagora.federated.site import Site
+from dagora.federated.vault import Memory
 from dagora.transport.in_process import InProcess
 
 pytest.importorskip("opendp")
@@ -158,6 +159,21 @@ def test_a_retry_gets_the_same_noise_and_costs_nothing() -> None:
     np.testing.assert_array_equal(first, second)
     assert first.any()
     assert gaussian.shares == {"north": 0.75}
+
+
+def test_noise_that_a_crash_has_kept_is_for_its_own_question_only() -> None:
+    # Else a server asks for the whole budget, and after the crash for the same round at a millionth of it.
+    vault = Memory()
+    wanted: Message = {"run": "r", "round": 1, "share": 0.75}
+    whole, small = (Bounded({"a": np.zeros(50)}, 1.0, share) for share in (0.75, 1e-6))
+    first = Gaussian(Plain(), 1, epsilon=1.0).at_site("north", lambda message: whole, vault)(wanted)
+    restarted = Gaussian(Plain(), 1, epsilon=1.0)
+    with pytest.raises(DagoraError, match="was asked before with another question; nothing was sent"):
+        restarted.at_site("north", lambda message: small, vault)({**wanted, "share": 1e-6})
+    again = Gaussian(Plain(), 1, epsilon=1.0)
+    second = again.at_site("north", lambda message: whole, vault)({**wanted, "secure.attempt": 1 << 16})
+    np.testing.assert_array_equal(np.asarray(first["a"]), np.asarray(second["a"]))
+    assert again.shares == {"north": 0.75}
 
 
 def gaussian_delta(epsilon: float, deviation: float) -> float:

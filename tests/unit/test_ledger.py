@@ -94,9 +94,17 @@ def test_memory_and_file_hold_the_same(tmp_path: Path) -> None:
 
 def test_every_entry_is_on_the_disk_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    folder = tmp_path.stat().st_ino
+    of: list[int] = []
+
+    def sync(file: int) -> None:
+        of.append(os.fstat(file).st_ino)
+        synced.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
     filled(tmp_path / "ledger.jsonl", replies=2).close()
-    assert synced == [sum(map(len, LINES[:k])) for k in (1, 2, 3)]
+    assert of[0] == folder  # a new file's name, too
+    assert synced[1:] == [sum(map(len, LINES[:k])) for k in (1, 2, 3)]
 
 
 def test_an_empty_ledger_has_a_head(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ was confirmed and over both names.  It serves that run only.
 """
 
 from collections.abc import Callable, Mapping
+from secrets import token_bytes
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,14 @@ def key_stream(key: bytes) -> Callable[[int], bytes]:
     """Uniform bytes that only holders of the key can tell from random ones: the next so many at each call."""
     encryptor = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
     return lambda count: encryptor.update(bytes(count))
+
+
+def noise_stream(vault: Vault, run: str, context: bytes) -> Callable[[int], bytes]:
+    """Uniform bytes that nobody else knows, the same for the same question, also after a restart.
+
+    Noise that was drawn anew would show that it is noise: all else that a site sends is the same when it is sent again.
+    """
+    return key_stream(derived_key(vault.once(f"noise {run}", lambda: token_bytes(_KEY)), context))
 
 
 class Relay:

@@ -15,7 +15,6 @@ BFV computes with integers, exactly.  CKKS, made for real numbers, would give ap
 answers can betray the secret key to whoever sees them (Li and Micciancio 2021); here the server sees them all.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dagora.aggregation import residues
-from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream
+from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream, noise_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.encoding import Encoder, check_witness
 from dagora.aggregation.fixed_point import Words
@@ -163,7 +162,8 @@ class _Encryptor:
     def _masked(self, question: Question, pairs: Mapping[str, bytes], words: Words | None, length: int) -> Residues:
         """Residues that mean something only in the sum of all sites'; noise if there are no words."""
         if words is None:
-            return residues.uniform((length,), os.urandom(residues.bytes_for(length)))
+            random = noise_stream(self._vault, question.run, self._cohort.context(question, "noise"))
+            return residues.uniform((length,), random(residues.bytes_for(length)))
         values, context = residues.of_words(words), self._cohort.context(question, "mask")
         for peer, pair in pairs.items():
             mask = residues.uniform((length,), key_stream(derived_key(pair, context))(residues.bytes_for(length)))

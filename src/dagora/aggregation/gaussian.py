@@ -22,6 +22,7 @@ differ, and must.
 
 import math
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from dagora.federated.vault import Vault
 
 _FINENESS = 20  # a site's deviation is 2^20 multiples of the grid, or up to twice that
 _LEAST_SHARE = 1e-6  # of a budget: less is no answer to any honest question
+_ASKED = "secure.asked"  # with the noise that is kept: the question that it was drawn for
 _EXACT = 2.0**52  # smaller whole numbers, and halves of them, are doubles
 
 
@@ -79,11 +81,14 @@ class Gaussian:
             return last[0][1]
 
         def drawn_once(message: Message, summand: Bounded) -> Summand:
+            """Also after a restart; and then for the same question only, whose share of the budget is the same."""
             if vault is None:
                 return self.noisy(summand)
-            turn = f"noisy {message.get('run')} {message.get('round')}"  # also after a restart
-            kept = decode(vault.once(turn, lambda: encode(self.noisy(summand))))
-            return {name: array(kept, name) for name in kept}
+            turn, asked = f"noisy {message.get('run')} {message.get('round')}", _digest(message)
+            drawn = decode(vault.once(turn, lambda: encode({**self.noisy(summand), _ASKED: asked})))
+            if drawn.pop(_ASKED) != asked:
+                raise DagoraError("this round was asked before with another question; nothing was sent")
+            return {name: array(drawn, name) for name in drawn}
 
         return self.inner.at_site(site, noisy_answer, vault)
 
@@ -126,6 +131,11 @@ class Gaussian:
         if not _LEAST_SHARE <= share <= 1.0 or used > 1.0:
             raise DagoraError("the privacy budget of this run is used up; nothing was sent")
         self._shares[site] = used
+
+
+def _digest(message: Message) -> str:
+    """Of what the algorithm asks; attempts at it differ."""
+    return sha256(encode({n: value for n, value in message.items() if not n.startswith("secure.")})).hexdigest()
 
 
 def grid_and_deviation(sensitivity: float, values: int, doubled_rho: float, honest: int) -> tuple[float, float]:

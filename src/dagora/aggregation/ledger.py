@@ -121,7 +121,10 @@ class Ledger:
         self._file: int | None = None
         if self._path is not None:
             try:
+                new = not self._path.exists()
                 self._file = os.open(self._path, _APPEND, 0o644)
+                if new:
+                    _sync_folder(self._path.parent)
             except OSError as error:
                 raise self._unwritable(error) from None
             try:
@@ -245,6 +248,17 @@ def read(path: str | os.PathLike[str]) -> list[Entry]:
     return _chain(lines, where)
 
 
+def _sync_folder(folder: Path) -> None:
+    """A new file is in its folder for good only when the folder is on the disk, too."""
+    if os.name == "nt":  # Windows has no such call
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def _drop_torn_line(path: Path) -> bool:
     """Whether the file ended in the middle of a line; it then ends with the line before."""
     if not path.exists():
@@ -281,14 +295,16 @@ def spent(entries: Iterable[Entry]) -> Spent:
     """What a ledger says was taken, for `Policy.admit`; a run without differential privacy has no bound."""
     since = (datetime.now(UTC) - _DAY).isoformat(timespec="milliseconds")
     jobs: list[Job] = []
+    sites: dict[str, tuple[str, ...]] = {}  # by run
     refused = introductions = 0
     cohort: frozenset[str] = frozenset()
     for entry in entries:
         match entry.what:
             case Job() as job:
                 jobs.append(job)
-            case Sent(run=run, fields=fields) if fields and jobs and jobs[-1].run == run:
-                cohort = frozenset(jobs[-1].sites)
+                sites[job.run] = job.sites
+            case Sent(run=run, fields=fields) if fields and run in sites:
+                cohort = frozenset(sites[run])
             case Noted(event=event):
                 refused += event == REFUSED_BY_ROWS
                 introductions += event == INTRODUCED and entry.time >= since

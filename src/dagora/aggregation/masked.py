@@ -16,13 +16,12 @@ K - 2 sites, learns the total over the other sites and nothing else.  All words 
 be depends on the data, and no answer of a single site may.
 """
 
-import os
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from dagora.aggregation import fixed_point
-from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream
+from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream, noise_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.encoding import Encoder, check_witness
 from dagora.aggregation.layout import Layout, common_layout
@@ -30,7 +29,7 @@ from dagora.aggregation.turns import Answered, Attempts
 from dagora.errors import MessageError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand, Total, Transport
-from dagora.federated.vault import Vault
+from dagora.federated.vault import Memory, Vault
 
 SUM_STEP = "sum"
 
@@ -47,6 +46,7 @@ class Masked:
         self, site: str, answer: Callable[[Message], Summand], vault: Vault | None = None
     ) -> Callable[[Message], Message]:
         """Mask a site's summands."""
+        vault = Memory() if vault is None else vault
         agreement, answered = Agreement(self._cohort, site, vault), Answered()
         encoder = Encoder(len(self._cohort.sites))
 
@@ -62,7 +62,8 @@ class Masked:
             layout = Layout.of(summand)
             words = encoder.words(question.run, summand)
             if words is None:
-                words = np.frombuffer(os.urandom(16 * layout.length), np.uint64).reshape(2, -1)
+                random = noise_stream(vault, question.run, self._cohort.context(question, "noise"))
+                words = np.frombuffer(random(16 * layout.length), np.uint64).reshape(2, -1)
             else:
                 self._mask(words, site, keys, question)
             return self._cohort.seal(site, question, {"layout": layout.text, "words": words})

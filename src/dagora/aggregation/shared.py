@@ -18,7 +18,6 @@ that a repetition gives the same bytes and two totals of one question cannot dif
 grows with K^2 over all sites, the price of surviving dropouts without trusting the server.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -29,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from dagora.aggregation import residues
-from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, key_stream
+from dagora.aggregation.agreement import SETTING_UP, Agreement, Relay, derived_key, noise_stream
 from dagora.aggregation.cohort import Cohort, Question
 from dagora.aggregation.encoding import Encoder, check_witness
 from dagora.aggregation.layout import Layout, common_layout
@@ -43,7 +42,7 @@ from dagora.federated.vault import Memory, Vault
 DEAL_STEP, AGREE_STEP, COMBINE_STEP = "deal", "agree", "combine"
 
 _NONCE = bytes(12)  # a key serves one share
-_TAG, _KEY, _HASH, _SIGNATURE = 16, 32, 32, 64
+_TAG, _HASH, _SIGNATURE = 16, 32, 64
 _SHARE = np.dtype("<u4")
 _AGREED = np.frombuffer(encode({}), np.uint8)  # the body under such a signature: the question says it all
 
@@ -149,8 +148,7 @@ class _Dealer:
         summand, sites = self._answer(message), self._cohort.sites
         layout = Layout.of(summand)
         # The same question, asked again, must find the same polynomials: others hold their points.
-        seed = self._vault.once(f"polynomials {question.run}", lambda: os.urandom(_KEY))
-        stream = key_stream(derived_key(seed, self._cohort.context(question, "polynomials")))
+        stream = noise_stream(self._vault, question.run, self._cohort.context(question, "polynomials"))
         words = self._encoder.words(question.run, summand)
         noise = residues.uniform((layout.length,), stream(residues.bytes_for(layout.length)))
         secret = noise if words is None else residues.of_words(words)

@@ -13,6 +13,7 @@ from dagora.algorithms.bootstrap import bootstrapped
 from dagora.algorithms.covariance import CovarianceServer, CovarianceSite
 from dagora.algorithms.knowing import with_knowledge
 from dagora.algorithms.likelihood_schedule import LikelihoodSchedule
+from dagora.algorithms.limited import limited
 from dagora.algorithms.local import LocalServer, LocalSite
 from dagora.algorithms.options import AUTO, DEFAULT_LEARNER, Options
 from dagora.algorithms.parameters import with_parameters
@@ -40,7 +41,9 @@ def build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:
     algorithm = whole = with_knowledge(_build(options, names), options.constraints(names))
     if options.effective.get("refit", False) and options.method not in ("covariance", "pooled"):
         whole = with_parameters(algorithm, len(names))  # of the answer, and of no replicate
-    return bootstrapped(whole, algorithm, options.replicates) if options.replicates else whole
+    if options.replicates:
+        return bootstrapped(limited(whole), limited(algorithm), options.replicates)
+    return limited(whole)
 
 
 def _build(options: Options, names: tuple[str, ...]) -> Algorithm[Any, Any, Any]:

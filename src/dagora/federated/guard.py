@@ -24,12 +24,6 @@ class Guard:
     ledger: Ledger
     resumed: bool = False  # the site has kept all that it needs to go on with the run
 
-    def introduce(self) -> None:
-        """Before anyone has joined: whether the site could.  Such questions are limited."""
-        if self.policy is not None:
-            self.policy.introduce(spent(self.ledger.entries))
-        self.check()
-
     def check(self) -> None:
         """Whether the site may join the run, or go on with it; raises a PolicyError."""
         if self.policy is not None:
@@ -88,6 +82,14 @@ class Guard:
         except RowsPolicyError:
             self.ledger.note(REFUSED_BY_ROWS, self.job.by or "server", self.job.run)
             raise
+
+
+def introduce(job: Job, policy: Policy | None, ledger: Ledger) -> None:
+    """Before anyone has joined: whether the site could, as far as that does not depend on its data."""
+    if policy is not None:
+        taken = spent(ledger.entries)
+        policy.introduce(taken)
+        policy.admit(job, None, spent(entry for entry in ledger.entries if entry.what != job))
 
 
 def read_policies(

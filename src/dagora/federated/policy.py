@@ -217,8 +217,12 @@ class Policy:
             lines.append(f"{mark}{rule.name} = {json.dumps(shown, ensure_ascii=False)}  # {says}\n")
         return "".join(lines)
 
-    def admit(self, job: Job, rows: int, spent: Spent) -> None:
-        """Join the run, or raise.  `rows` are the site's; `spent` is what its ledger says of earlier runs."""
+    def admit(self, job: Job, rows: int | None, spent: Spent) -> None:
+        """Join the run, or raise.
+
+        rows: the site's; None for the rules alone that do not depend on its data.
+        spent: what its ledger says of earlier runs.
+        """
         if job.method == MOVES_ROWS:
             raise PolicyError(f"policy: method {MOVES_ROWS!r} is never allowed: it would move rows")
         for rule, asked, allowed in (
@@ -248,9 +252,9 @@ class Policy:
                 f"policy: {job.replicates} bootstrap replicates are not allowed here (replicates: {self.replicates})"
             )
         self._within_budget(job, spent)
-        if rows < self.minimum_rows:
+        if rows is not None and rows < self.minimum_rows:
             raise RowsPolicyError.of("minimum_rows")
-        if job.replicates > self.replicates_per_row * rows:
+        if rows is not None and job.replicates > self.replicates_per_row * rows:
             raise RowsPolicyError.of("replicates_per_row")
 
     def introduce(self, spent: Spent) -> None:

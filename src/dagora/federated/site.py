@@ -43,6 +43,7 @@ class Site(Generic[Data, SiteState]):
         self._ahead: tuple[Message, SiteState, Summand] | None = None  # a step taken with other sites (`step_together`)
         self._leaving: Shapes = {}
         self._before = 0  # the last round of the replicate before
+        self.failed = False  # whether the last question has led to an error in the algorithm's own part
         self._asked = 0  # how often the last round was asked
         self._subset: tuple[str, ...] = ()  # that the total is over; none for all sites
 
@@ -107,7 +108,9 @@ class Site(Generic[Data, SiteState]):
         if self._ahead is not None and self._ahead[0] is message:
             _, self._state, summand = self._ahead
         else:
+            self.failed = True  # unless it comes to an answer
             self._state, summand = self._part.local_update(self._state, message)
+            self.failed = False
         self._last, self._before, self._ahead = (message, summand), before, None
         return summand
 

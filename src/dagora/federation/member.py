@@ -36,14 +36,15 @@ from dagora.assembly import build_under, prepare, with_resamples
 from dagora.data.summary import Prepared
 from dagora.data.tables import Streamed
 from dagora.errors import DagoraError, InputError, MessageError, NumericalError
-from dagora.federated.guard import Guard
-from dagora.federated.message import Message, decode, encode
+from dagora.federated.guard import Guard, introduce
+from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.policy import Policy, RowsPolicyError
 from dagora.federated.site import Site, naming
 from dagora.federation.joining import Joining, check_head, signed_head
 from dagora.federation.kits import SERVER, Kit
 from dagora.federation.order import Order
 from dagora.federation.plan import Plan
+from dagora.federation.process import Refusals
 from dagora.federation.schema import check_columns, names_from, schema_hash
 from dagora.federation.store import FolderVault, Records, finish_removing, remove_folder, write_whole
 from dagora.federation.texts import boxed, text_in
@@ -67,6 +68,7 @@ class _Joined:
     cohort: Cohort
     site: Site[Any, Any]
     place: Path  # of the requests
+    repeats: bool = True  # a reply that is computed again is the same, to the byte
     witnessed: bool = False  # the heads of the other sites' ledgers are noted
     replies: dict[str, bytes] = field(default_factory=dict)  # to the newest requests, by hash
     threads: ThreadpoolController = field(default_factory=ThreadpoolController)  # to find libraries takes a while
@@ -91,6 +93,7 @@ class Member:
         self._runs = make_folder(kit.state / "runs")
         finish_removing(self._runs)
         self.ledger = ledger
+        self._refused = Refusals(ledger, _LOG)
         self._joined: _Joined | None = None
         self._read: tuple[object, Prepared] | None = None
         self._answers: dict[str, Callable[[Message, bytes], bytes]] = {
@@ -107,13 +110,13 @@ class Member:
             with naming(self._kit.name):
                 return self._answers[topic](message, request)
         except DagoraError as error:
-            _LOG.warning("refused: %.500s", error)
+            _LOG.info("in full: %.500s", error)
             told = self._outwards(str(error))
-            self.ledger.note("refused", SERVER, detail=told)
+            self._refused.note(SERVER, told)
             raise type(error)(told) from error
         except Exception as error:  # whatever a message has set off, the site goes on
             _LOG.exception("a message could not be answered")
-            self.ledger.note("refused", SERVER, detail=type(error).__name__)
+            self._refused.note(SERVER, type(error).__name__)
             raise MessageError(f"site {self._kit.name!r}: message refused: it led to an error, in its log") from error
 
     def _outwards(self, text: str) -> str:
@@ -126,11 +129,12 @@ class Member:
         """Before anyone has joined: whether this site could, with these data and this policy."""
         order = Order.read(message)
         who, plan = order.check(self._kit), Plan.from_json(order.plan)
+        job = plan.job(order.run, who)
+        introduce(job, self._policy, self.ledger)  # before the data is opened: what is wrong with it is told, too
+        self.ledger.note(INTRODUCED, SERVER, order.run, f"column names and a certificate, as {who} ordered")
         table = self._open(plan)
         rows = self._prepared(plan, table, tuple(table.names)).summary.moments.n
-        Guard(plan.job(order.run, who), rows, self._policy, self.ledger).introduce()
-        shown = f"{len(table.names)} column names and a certificate were shown, as {who} ordered"
-        self.ledger.note(INTRODUCED, SERVER, order.run, shown)
+        Guard(job, rows, self._policy, self.ledger).check()
         columns = json.dumps(list(table.names))
         return encode(
             {"columns": boxed(columns), "certificate": boxed(self._kit.signing_certificate), "version": __version__}
@@ -195,10 +199,12 @@ class Member:
         try:
             with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
                 reply = joined.site.reply(message)
-            record = encode({"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)})
-            joined.requests.append(record)
+            record: dict[str, Value] = {"summand": joined.site.fingerprint, "request": np.frombuffer(request, np.uint8)}
+            if not joined.repeats:
+                record["reply"] = np.frombuffer(reply, np.uint8)
+            joined.requests.append(encode(record))
         except Exception as error:
-            if isinstance(error, NumericalError | InputError | RowsPolicyError):
+            if joined.site.failed or isinstance(error, NumericalError | InputError | RowsPolicyError):
                 # What depends on the data may tell of it: such an error is the last answer of the run.
                 self._give_up(joined.run, str(error))
             elif not isinstance(error, MessageError) or joined.site.last is not before:
@@ -260,21 +266,24 @@ class Member:
             prepared = replace(prepared, data=drawn)
         start = prepared if plan.privacy is None else prepared.data
         site = Site(self._kit.name, algorithm.site, start, protection, guard, vault)
-        return _Joined(run, request, plan.settings.networks, cohort, site, self._folder(run) / "requests")
+        joined = _Joined(run, request, plan.settings.networks, cohort, site, self._folder(run) / "requests")
+        joined.repeats = plan.aggregation != "encrypted"  # the library's ciphertexts differ every time
+        return joined
 
     def _restore(self, run: str) -> None:
         """Go through what was answered before a restart, or before another run."""
-        kept = self._folder(run) / "join"
-        if not kept.exists():
+        place = self._folder(run) / "join"
+        if not place.exists():
             return
-        request = kept.read_bytes()
+        request = place.read_bytes()
         joined = self._enter(Joining.read(decode(request)), request, resumed=True)
         joined.witnessed = (self._folder(run) / "witnessed").exists()
         with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
             for record in joined.requests:
                 message = decode(record)
                 earlier = np.asarray(message["request"]).tobytes()
-                joined.remember(earlier, joined.site.replay(earlier))
+                again, kept = joined.site.replay(earlier), message.get("reply")
+                joined.remember(earlier, kept.tobytes() if isinstance(kept, np.ndarray) else again)
                 if joined.site.fingerprint != message["summand"]:
                     raise InputError(
                         "its data, software or machine is not what it was when the run began, so the run cannot go on "

@@ -7,16 +7,20 @@ that were shown different orders have nothing in common.
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 
-from dagora.errors import MessageError
+from dagora.errors import InputError, MessageError
 from dagora.federated.message import Message
 from dagora.federation.kits import Kit
 from dagora.federation.plan import Plan
 from dagora.federation.texts import boxed, text_in
+
+LIFETIME = timedelta(days=30)  # the server must not choose when a run takes place, such as after new rows came in
+SKEW = timedelta(days=2)  # clocks of participants may differ
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,16 @@ class Order:
     federation: str
     run: str
     plan: str  # as JSON
+    time: str  # UTC, when it was signed; it is good for LIFETIME
     certificate: str  # of the administrator's signing key
     signature: bytes
 
     @classmethod
-    def signed(cls, kit: Kit, run: str, plan: Plan) -> "Order":
-        """With the key in an administrator's kit."""
-        text = plan.to_json()
-        statement = _statement(kit.federation, run, text)
-        return cls(kit.federation, run, text, kit.signing_certificate, kit.signing_key.sign(statement))
+    def signed(cls, kit: Kit, run: str, plan: Plan, when: datetime | None = None) -> "Order":
+        """With the key in an administrator's kit, now or at another time."""
+        text, time = plan.to_json(), (when or datetime.now(UTC)).isoformat(timespec="seconds")
+        statement = _statement(kit.federation, run, text, time)
+        return cls(kit.federation, run, text, time, kit.signing_certificate, kit.signing_key.sign(statement))
 
     @classmethod
     def read(cls, message: Message) -> "Order":
@@ -43,8 +48,8 @@ class Order:
         signature = message.get("signature")
         if not isinstance(signature, np.ndarray) or signature.dtype != np.uint8:
             raise MessageError("message refused: no administrator has signed the run")
-        plan, certificate = text_in(message, "plan"), text_in(message, "administrator")
-        return cls(federation, run, plan, certificate, signature.tobytes())
+        plan, time, certificate = (text_in(message, name) for name in ("plan", "ordered", "administrator"))
+        return cls(federation, run, plan, time, certificate, signature.tobytes())
 
     def fields(self) -> Message:
         """For the network."""
@@ -52,6 +57,7 @@ class Order:
             "federation": self.federation,
             "run": self.run,
             "plan": boxed(self.plan),
+            "ordered": self.time,
             "administrator": boxed(self.certificate),
             "signature": np.frombuffer(self.signature, np.uint8),
         }
@@ -62,18 +68,30 @@ class Order:
         try:
             if self.federation != kit.federation:
                 raise InvalidSignature
-            key.verify(self.signature, _statement(self.federation, self.run, self.plan))
+            key.verify(self.signature, _statement(self.federation, self.run, self.plan, self.time))
         except InvalidSignature:
             raise MessageError(
                 f"message refused: run {self.run!r} or its plan is not what administrator {who} has signed; the server "
                 "may be misbehaving: ask the administrator"
             ) from None
+        if not self._is_in_time():
+            raise InputError(
+                f"run {self.run!r} was ordered on {self.time[:10]}, and an order is good for {LIFETIME.days} days; "
+                "check this machine's clock, or order the run again"
+            )
         return who
+
+    def _is_in_time(self) -> bool:
+        try:
+            return -SKEW <= datetime.now(UTC) - datetime.fromisoformat(self.time) <= LIFETIME
+        except (ValueError, TypeError):
+            return False
 
     @property
     def digest(self) -> str:
         """A hash of all of it."""
-        return sha256(_statement(self.federation, self.run, self.plan, self.certificate) + self.signature).hexdigest()
+        signed = _statement(self.federation, self.run, self.plan, self.time, self.certificate)
+        return sha256(signed + self.signature).hexdigest()
 
 
 def _statement(*parts: str) -> bytes:
