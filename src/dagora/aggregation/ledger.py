@@ -283,12 +283,14 @@ def spent(entries: Iterable[Entry]) -> Spent:
     jobs: list[Job] = []
     refused = introductions = 0
     cohort: frozenset[str] = frozenset()
+    cohorts: dict[str, frozenset[str]] = {}  # by run: several may be open at a time
     for entry in entries:
         match entry.what:
             case Job() as job:
                 jobs.append(job)
-            case Sent(run=run, fields=fields) if fields and jobs and jobs[-1].run == run:
-                cohort = frozenset(jobs[-1].sites)
+                cohorts[job.run] = frozenset(job.sites)
+            case Sent(run=run, fields=fields) if fields and run in cohorts:
+                cohort = cohorts[run]
             case Noted(event=event):
                 refused += event == REFUSED_BY_ROWS
                 introductions += event == INTRODUCED and entry.time >= since
