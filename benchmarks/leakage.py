@@ -1,4 +1,4 @@
-"""What the attacks of `dagora audit` find out: relative errors, by method, aggregation and number of sites."""
+"""What the attacks of `dagora audit` find out, of a lying server, too: relative errors by method and aggregation."""
 
 import dagora
 from benchmarks import tables
@@ -30,6 +30,7 @@ ATTACKS = {
     "differencing": "a site or row, from two runs",
     "collusion": "a site, by all others and the server",
 }
+LIES = "a site, by a lying server"
 
 
 def shown(findings: list[Finding]) -> str:
@@ -50,11 +51,15 @@ def main(runs: int, jobs: int) -> None:
             data, method=method, preset=preset, aggregation=aggregation, seconds=SECONDS, epsilon=1.0 if noisy else None
         ).findings
         cells = [shown([finding for finding in found if finding.name == name]) for name in ATTACKS]
-        table.append([f"{method} ({preset})", aggregation, sites, *cells])
+        lies = audit(
+            data, method=method, preset=preset, aggregation=aggregation, epsilon=1.0 if noisy else None,
+            adversary="lying-server",
+        ).findings  # fmt: skip
+        table.append([f"{method} ({preset})", aggregation, sites, *cells, shown(list(lies))])
     publish(
         "leakage",
         f"What attacks find out: relative error, a blind guess's in brackets, bold where found out (d = {D}, n = {N})",
-        ["method (preset)", "aggregation", "sites", *ATTACKS.values()],
+        ["method (preset)", "aggregation", "sites", *ATTACKS.values(), LIES],
         table,
         f"Attacks on sequences of totals stop after {SECONDS:g} s.  gaussian: epsilon 1, n = {30 * N:,}.  The pooled "
         "covariance is what the covariance method gives the server; ADMM's server can compute it too.",

@@ -1,5 +1,6 @@
 """Commands about privacy: audit a method, read a ledger, start or check a policy.  Parse, call, print."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,10 +94,10 @@ def ledger_command(
     Example: dagora ledger ledgers/north.jsonl
     """
     head, entries = verify(file, noted), read(file)
-    runs = [entry for entry in entries if isinstance(entry.what, Job)]
+    opened = [entry for entry in entries if isinstance(entry.what, Job)]
     sent = [entry.what for entry in entries if isinstance(entry.what, Sent)]
     rows: list[dict[str, Any]] = []
-    for entry in runs:
+    for entry in opened:
         assert isinstance(entry.what, Job)
         own = [item for item in sent if item.run == entry.what.run]
         rows.append(
@@ -106,6 +107,7 @@ def ledger_command(
                 "method": entry.what.method,
                 "aggregation": entry.what.aggregation,
                 "sites": len(entry.what.sites),
+                "by": entry.what.by or None,
                 "epsilon": entry.what.epsilon,
                 "delta": entry.what.delta,
                 "replies": len(own),
@@ -125,6 +127,8 @@ def ledger_command(
         )  # fmt: skip
     if rows:
         out.print(table)
+    for who, runs in Counter(row["by"] for row in rows if row["by"]).items():
+        out.print(f"{count(runs, 'run')} ordered by {who}", highlight=False, soft_wrap=True)
     if notes:
         told = Table("time", "event", "who", "run", "detail", title=count(len(notes), "note"))
         for note in notes[-_NOTES:]:

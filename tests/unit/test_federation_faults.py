@@ -587,7 +587,7 @@ def test_a_round_before_any_run_is_refused(stage: Stage, finished: tuple[Hall, l
 @pytest.mark.soak
 def test_truncated_messages_are_refused(finished: tuple[Hall, list[Step]]) -> None:
     hall, steps = finished
-    for topic in ("introduce", "join", "round"):
+    for topic in ("introduce", "join", "witness", "round"):
         request = next(step.request for step in steps if step.topic == topic)
         for end in range(0, len(request), effort(37, 1)):
             assert "message refused" in refused(hall, "south", topic, request[:end])
@@ -595,7 +595,7 @@ def test_truncated_messages_are_refused(finished: tuple[Hall, list[Step]]) -> No
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("topic", ["introduce", "join", "round", "end"])
+@pytest.mark.parametrize("topic", ["introduce", "join", "witness", "round", "end"])
 def test_garbage_is_refused(topic: str, finished: tuple[Hall, list[Step]]) -> None:
     hall, _ = finished
     rng = np.random.default_rng(0)
@@ -613,11 +613,13 @@ def test_an_unknown_topic_is_refused(topic: str, finished: tuple[Hall, list[Step
 @pytest.mark.parametrize(
     "change",
     [
-        {"sites": boxed("{")},
-        {"sites": boxed("5")},
-        {"sites": boxed('["south", {}]')},
-        {"sites": boxed('["north", "east"]')},
-        {"sites": boxed('["south", "south"]')},
+        {"federation": "other"},
+        {"federation": 3},
+        {"administrator": boxed("nonsense")},
+        {"administrator": boxed("")},
+        {"signature": np.zeros(64, np.uint8)},
+        {"signature": np.zeros(3, np.uint8)},
+        {"signature": "none"},
         {"certificates": boxed("nonsense")},
         {"certificates": boxed("[]")},
         {"certificates": boxed("{}")},

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,16 @@ def test_a_head_that_was_made_up_is_refused(what: str, hall: Hall) -> None:
 
     with pytest.raises(InputError, match="the head of its ledger is not signed by its key"):
         coordinate(hall.kits[SERVER], ordered(), hall.kept(), Forging(hall))
+    assert left(hall) == []
+
+
+def test_a_server_that_shows_no_heads_gets_no_number(hall: Hall) -> None:
+    class Skipping(Wire):
+        def ask(self, topic: str, requests: Mapping[str, bytes], enough: int | None = None) -> dict[str, bytes]:
+            return {} if topic == "witness" else super().ask(topic, requests, enough)
+
+    with pytest.raises(MessageError, match="was not shown the heads of the other sites' ledgers"):
+        coordinate(hall.kits[SERVER], ordered(), hall.kept(), Skipping(hall))
     assert left(hall) == []
 
 

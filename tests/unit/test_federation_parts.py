@@ -1320,6 +1320,9 @@ def test_a_server_that_asks_for_a_value_of_a_row_is_refused(data: dict[str, Path
         hall.run(plan_for(aggregation="plain", method="covariance"), wire)
         last = wire.steps[-1].message
         question = {"run": last["run"], "round": 3, "phase": "compare", "columns": np.array([0])}
-        told = refusal(lambda: hall.members["south"].answer("round", encode(question)), MessageError)
+        told = refusal(lambda: hall.members["south"].answer("round", encode(question)), InputError)
         assert "columns that are not constant here" in told
         assert hall.notes("south") == [told]
+        # Which columns are constant is the site's own: it is asked once, and then no more.
+        again = {**question, "round": 4, "columns": np.array([1])}
+        assert "has not joined" in refusal(lambda: hall.members["south"].answer("round", encode(again)), MessageError)

@@ -15,12 +15,14 @@ import pytest
 from dagora.errors import DagoraError, SlowSiteError
 from dagora.federated.message import decode, encode
 from dagora.federation import server as serving
+from dagora.federation.client import new_run
 from dagora.federation.kits import SERVER
+from dagora.federation.order import Order
 from dagora.federation.server import Server
-from dagora.federation.texts import boxed, text_in
+from dagora.federation.texts import text_in
 from dagora.transport import nvflare
 from dagora.transport.nvflare import COLLECT, DONE, UNKNOWN, WORKING, NvflareTransport
-from tests.federations import ADMINISTRATOR, SITES, fresh_kit, plan_for
+from tests.federations import ADMINISTRATOR, SITES, administrator, fresh_kit, plan_for
 
 AWAY = "away"
 SAYS = (
@@ -137,7 +139,7 @@ def serving_in(folder: Path, hall: Hall) -> Iterator[Callable[..., Any]]:
 
 
 def submitted(ask: Callable[..., Any], **keys: Any) -> str:
-    return text_in(ask("submit", plan=boxed(plan_for(**keys).to_json()), token=str(keys)), "run")
+    return text_in(ask("submit", **Order.signed(administrator(), new_run(), plan_for(**keys)).fields()), "run")
 
 
 def about(ask: Callable[..., Any], run: str) -> dict[str, Any]:

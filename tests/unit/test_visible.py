@@ -140,14 +140,15 @@ def test_an_error_in_the_words_of_another_is_one_line(tmp_path: Path, monkeypatc
     assert not steers(err)
 
 
-def test_a_ledger_with_hostile_notes(tmp_path: Path) -> None:
+def test_a_ledger_with_hostile_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: SafeConsole) -> None:
     with Ledger("north", tmp_path / "north.jsonl") as ledger:
         ledger.note("refused", HOSTILE, "run\x1b]0;title\x07", HOSTILE)
     assert not steers((tmp_path / "north.jsonl").read_text())
-    code, out, _ = run("ledger", tmp_path / "north.jsonl")
-    assert code == 0
-    assert r"run\x1b]0;title\x07" in out.replace("\n", "")
-    assert not steers(out)
+    with monkeypatch.context() as patch:
+        patch.setattr("dagora.cli_privacy.out", console)
+        assert run("ledger", tmp_path / "north.jsonl")[0] == 0
+    assert r"run\x1b]0;title\x07" in printed(console)
+    assert not steers(printed(console))
     _, out, _ = run("ledger", tmp_path / "north.jsonl", "--json")
     assert json.loads(out)["notes"][0]["who"] == HOSTILE
     assert not steers(out)

@@ -82,7 +82,7 @@ def _constant_columns(message: Message, facts: Facts) -> IntArray:
     if not isinstance(columns, np.ndarray) or columns.dtype != np.int64 or columns.ndim != 1:
         raise MessageError("message refused: it names no columns to compare")
     if not np.isin(columns, facts.constant_columns()).all():
-        # Which columns are constant is the site's own: an InputError ends the run here, so that it is told once at most.
+        # Which columns are constant is the site's own.  An InputError ends the run here: it is told once at most.
         raise InputError("message refused: it asks for values of columns that are not constant here")
     return columns
 

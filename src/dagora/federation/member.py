@@ -67,6 +67,7 @@ class _Joined:
     cohort: Cohort
     site: Site[Any, Any]
     place: Path  # of the requests
+    witnessed: bool = False  # the heads of the other sites' ledgers are noted
     replies: dict[str, bytes] = field(default_factory=dict)  # to the newest requests, by hash
     threads: ThreadpoolController = field(default_factory=ThreadpoolController)  # to find libraries takes a while
 
@@ -158,7 +159,8 @@ class Member:
 
     def _witness(self, message: Message, request: bytes) -> bytes:
         """Note where the other sites' ledgers end, so that none of them can be rewritten unseen."""
-        cohort = self._in_run(message).cohort
+        joined = self._in_run(message)
+        cohort = joined.cohort
         heads, signatures = names_from(text_in(message, "heads")), message.get("signatures")
         if (
             not isinstance(signatures, np.ndarray)
@@ -170,6 +172,8 @@ class Member:
             check_head(cohort, site, text_in(message, "run"), head, signature.tobytes())
             if site != self._kit.name:
                 self.ledger.note(WITNESSED, site, text_in(message, "run"), head)
+        write_whole(self._folder(joined.run) / "witnessed", b"")
+        joined.witnessed = True
         return encode({})
 
     def _in_run(self, message: Message) -> _Joined:
@@ -185,6 +189,8 @@ class Member:
         joined = self._in_run(message)
         if (earlier := joined.replies.get(_digest(request))) is not None:
             return earlier
+        if not joined.witnessed:
+            raise MessageError("message refused: this site was not shown the heads of the other sites' ledgers")
         before = joined.site.last
         try:
             with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
@@ -263,6 +269,7 @@ class Member:
             return
         request = kept.read_bytes()
         joined = self._enter(Joining.read(decode(request)), request, resumed=True)
+        joined.witnessed = (self._folder(run) / "witnessed").exists()
         with joined.threads.limit(limits=self._threads), torch_threads(self._threads if joined.networks else None):
             for record in joined.requests:
                 message = decode(record)
