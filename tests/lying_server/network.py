@@ -124,6 +124,7 @@ class LyingServer:
         self._past: list[tuple[str, Message]] = []
         self.heard: list[Heard] = []  # outside of rounds
         self.faults: list[str] = []
+        self.held = self.answered = 0  # conversations, and those in which numbers have left sites
 
     def __enter__(self) -> "LyingServer":
         self.federation.__enter__()
@@ -317,6 +318,8 @@ class LyingServer:
         if case.over:
             for order in orders:
                 self.end(order)
+        self.held += 1
+        self.answered += any(each.truths for each in found)
         self.faults += [each.error for one in found for each in one.heard if "led to an error" in each.error]
         return tuple(found)
 
@@ -538,7 +541,7 @@ def a_case(random: Random, kills: bool = True) -> Case:
     for _ in range(count):
         cohort = NAMES if random.random() < 0.7 else tuple(random.sample(NAMES, random.choice([3, 4])))
         entries = tuple(an_entry(random) for _ in range(random.choice([0, 0, 1, 1, 2])))
-        told = {random.choice(NAMES): random.randrange(count)} if random.random() < 0.3 else {}
+        told = {random.choice(NAMES): random.randrange(count)} if random.random() < 0.15 else {}
         script = replace(a_script(random, NAMES), views=(), present=cohort)
         runs.append(Run(cohort, script, entries, tuple(told.items())))
     kill = (random.choice(NAMES), random.randint(2, 6)) if kills and random.random() < 0.15 else ("", 0)

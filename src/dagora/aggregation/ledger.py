@@ -281,16 +281,16 @@ def spent(entries: Iterable[Entry]) -> Spent:
     """What a ledger says was taken, for `Policy.admit`; a run without differential privacy has no bound."""
     since = (datetime.now(UTC) - _DAY).isoformat(timespec="milliseconds")
     jobs: list[Job] = []
+    sites: dict[str, tuple[str, ...]] = {}  # by run
     refused = introductions = 0
     cohort: frozenset[str] = frozenset()
-    cohorts: dict[str, frozenset[str]] = {}  # by run: several may be open at a time
     for entry in entries:
         match entry.what:
             case Job() as job:
                 jobs.append(job)
-                cohorts[job.run] = frozenset(job.sites)
-            case Sent(run=run, fields=fields) if fields and run in cohorts:
-                cohort = cohorts[run]
+                sites[job.run] = job.sites
+            case Sent(run=run, fields=fields) if fields and run in sites:
+                cohort = frozenset(sites[run])
             case Noted(event=event):
                 refused += event == REFUSED_BY_ROWS
                 introductions += event == INTRODUCED and entry.time >= since
