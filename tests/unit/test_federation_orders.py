@@ -20,6 +20,7 @@ from dagora.federation.kits import SERVER, Kit
 from dagora.federation.member import Member
 from dagora.federation.order import Order
 from dagora.federation.provision import Federation, provision
+from dagora.federation.schema import schema_hash
 from dagora.federation.site import home_of_ledgers, ledger_of
 from dagora.federation.texts import boxed
 from tests.federations import (
@@ -170,6 +171,17 @@ def test_certificates_of_other_sites_make_another_cohort(hall: Hall) -> None:
 
     with pytest.raises(InputError, match="showed a signing certificate that is not its own"):
         coordinate(hall.kits[SERVER], ordered(), hall.kept(), Splitting(hall, swapped))
+    assert left(hall) == []
+
+
+def test_no_column_is_named_twice(hall: Hall) -> None:
+    def doubled(message: dict[str, Any]) -> dict[str, Any]:
+        columns = json.loads(message["columns"].tobytes())
+        columns.append(columns[0])
+        return {**message, "columns": boxed(json.dumps(columns)), "schema": schema_hash(tuple(columns))}
+
+    with pytest.raises(MessageError, match="it names a column twice"):
+        coordinate(hall.kits[SERVER], ordered(), hall.kept(), Splitting(hall, doubled))
     assert left(hall) == []
 
 

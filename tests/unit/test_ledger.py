@@ -323,6 +323,17 @@ def test_the_cohort_is_that_of_the_last_run_in_which_something_left() -> None:
     assert spent(ledger.entries).cohort == COHORT
 
 
+def test_the_cohort_is_known_however_many_runs_were_joined_before_something_left() -> None:
+    # A server may have a site join several runs first, and ask for their rounds in turns.
+    ledger = Ledger("north")
+    for run in ("run-1", "run-2", "run-3"):
+        ledger.opened(replace(JOB, run=run, sites=("north", run)))
+    ledger.record("run-1", 1, "round", FIELDS, b"reply", JOB.aggregation)
+    assert spent(ledger.entries).cohort == {"north", "run-1"}
+    ledger.record("run-3", 1, "round", FIELDS, b"reply", JOB.aggregation)
+    assert spent(ledger.entries).cohort == {"north", "run-3"}
+
+
 def test_refusals_by_rows_count_as_runs_and_introductions_are_counted_for_a_day() -> None:
     times = iter(["2020-01-01T00:00:00.000+00:00", now(), now()])
     ledger = Ledger("north", clock=lambda: next(times))

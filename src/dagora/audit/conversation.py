@@ -17,7 +17,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -96,9 +96,21 @@ class Conversation:
     crashes: tuple[str, ...]  # errors of sites that are not Dagora's own: faults, though not leaks
 
 
-def converse(stage: Stage, script: Script, run: str = "run") -> Conversation:
-    """Ask all questions of the stage under the script's lies, then some of them again."""
-    liar = _Liar(stage, script, run)
+class Answering(Protocol):
+    """A site, as far as the coordinator sees it."""
+
+    def handle(self, request: bytes) -> bytes:
+        """Bytes in, bytes out; a refusal is a DagoraError."""
+
+
+def converse(
+    stage: Stage, script: Script, run: str = "run", elsewhere: Mapping[str, Answering] | None = None
+) -> Conversation:
+    """Ask all questions of the stage under the script's lies, then some of them again.
+
+    elsewhere: sites that are not in this process; the caller adds the truths.
+    """
+    liar = _Liar(stage, script, run, elsewhere)
     for number, question in enumerate(stage.questions, start=1):
         for attempt in range(script.tries):
             liar.take_round({**question, "run": run, "round": number}, attempt)
@@ -117,7 +129,7 @@ def converse(stage: Stage, script: Script, run: str = "run") -> Conversation:
 class _Liar:
     """The state of a conversation."""
 
-    def __init__(self, stage: Stage, script: Script, run: str) -> None:
+    def __init__(self, stage: Stage, script: Script, run: str, elsewhere: Mapping[str, Answering] | None) -> None:
         told = dict(script.views)
         self.script = script
         self.views = {site: told.get(site, View(stage.sites)) for site in stage.sites}
@@ -126,11 +138,11 @@ class _Liar:
         self.totals: list[Total] = []
         self.failures: list[str] = []
         self.crashes: list[str] = []
-        self._sites: dict[str, Site[Any, Any]] = {}
+        self._sites: dict[str, Answering] = {}
         for site in script.present or stage.sites:
             view = self.views[site]
             try:
-                self._sites[site] = self._built(stage, site, view, run)
+                self._sites[site] = self._built(stage, site, view, run) if elsewhere is None else elsewhere[site]
             except DagoraError as error:  # such as a policy that refuses this cohort
                 self.failures.append(str(error))
         distinct = dict.fromkeys(self.views[site] for site in self._sites)

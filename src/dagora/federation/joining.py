@@ -33,6 +33,8 @@ class Joining:
         columns = names_from(text_in(message, "columns"))
         if text_in(message, "schema") != schema_hash(columns):
             raise MessageError("message refused: the schema is not what its hash says")
+        if len(set(columns)) < len(columns):  # d copies of one column would be d^2 numbers
+            raise MessageError("message refused: it names a column twice")
         certificates = names_from(text_in(message, "certificates"))
         return cls(Order.read(message), columns, certificates, text_in(message, "version"))
 
