@@ -365,7 +365,7 @@ class LyingServer:
             if summand is None:
                 continue
             asked = encode({name: value for name, value in question.items() if not name.startswith(SECURE)})
-        kept = {name: np.array(v, dtype=np.float64) for name, v in summand.items() if isinstance(v, np.ndarray)}
+            kept = {n: np.array(v, dtype=np.float64) for n, v in summand.items() if isinstance(v, np.ndarray)}
             found.append(Truth(each.site, asked, kept))
         return tuple(found)
 

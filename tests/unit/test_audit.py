@@ -34,6 +34,7 @@ from dagora.federated.protocol import Summand, Total, Transport
 from dagora.federated.run import run
 from dagora.federated.site import Site
 from dagora.transport.in_process import InProcess
+from dagora.wide import LOW
 from tests.helpers import finite_differences
 
 PAPER: dict[str, Any] = {"preset": "paper"}
@@ -68,9 +69,10 @@ def with_replies(seen: Transcript, change: Callable[[Message], Message]) -> Tran
 
 def words_of(summand: Message) -> Message:
     """Fixed-point words, joined and sealed as secure aggregations do it, but without any mask."""
-    values = np.concatenate([np.ravel(np.asarray(field)) for field in summand.values()])
+    fields = [np.ravel(np.asarray(field)) for name, field in summand.items() if not name.endswith(LOW)]
+    values = np.append(np.concatenate(fields), 1.0)
     whole = np.floor(values)
-    low = np.rint((values - whole) * 2.0**64).astype(np.uint64)
+    low = np.minimum(np.rint((values - whole) * 2.0**64), 2.0**64 - 2.0**12).astype(np.uint64)
     body = encode({"words": np.stack([low, whole.astype(np.int64).view(np.uint64)])})
     return {"body": np.frombuffer(body, np.uint8), "signature": np.zeros(64, np.uint8)}
 

@@ -185,7 +185,8 @@ def test_effects_of_the_past_have_frequencies(tmp_path: Path) -> None:
             stacked = np.concatenate([np.hstack([one[1:], one[:-1]]) for one in own])
             moments += Moments.of_rows(np.repeat(stacked, drawn(key_of(0, site), r, len(stacked)), axis=0))
         server = assemble(options, "plain", None, *_opened(series)).algorithm.server
-        state = server.global_update(server.init(), CovarianceSite().local_update(moments, {"centre": np.zeros(8)})[1])
+        _, answer = CovarianceSite().local_update(moments, {"phase": "moments", "centre": np.zeros(8)})
+        state = server.global_update(server.init(), answer)
         found += server.estimate(state).edges[4:].reshape(1, 4, 4)
     np.testing.assert_allclose(result.confidence.lagged, found / R, atol=1e-12)
     result.save(tmp_path)
@@ -334,9 +335,9 @@ def site_part(replicates: int = 2) -> tuple[BootstrapSite, SiteState]:
 def test_replicates_come_one_after_the_other(asked: list[Any]) -> None:
     part, state = site_part()
     for replicate in asked[:-1]:
-        state, _ = part.local_update(state, {"centre": np.zeros(2), "replicate": replicate})
+        state, _ = part.local_update(state, {"phase": "moments", "centre": np.zeros(2), "replicate": replicate})
     with pytest.raises(MessageError, match="no replicate that is due"):
-        part.local_update(state, {"centre": np.zeros(2), "replicate": asked[-1]})
+        part.local_update(state, {"phase": "moments", "centre": np.zeros(2), "replicate": asked[-1]})
 
 
 def test_rounds_are_limited_in_each_replicate() -> None:

@@ -60,9 +60,9 @@ SITES: dict[str, tuple[list[FloatArray], int]] = {
     "a site of constant rows": ([RNG.normal(size=(50, 4)), np.tile(RNG.normal(size=4), (20, 1))], 1),
     "means of their own": ([RNG.normal(size=(50, 4)) + 20.0 * k for k in range(3)], 1),
     "means of 50 spreads": ([RNG.normal(size=(50, 4)) + 50.0 for _ in range(3)], 1),
-    "means of 1000 spreads": ([RNG.normal(size=(50, 4)) + 1e3 for _ in range(3)], 2),
-    "means of 1e6 spreads": ([RNG.normal(size=(50, 4)) + np.array([1e6, -1e6, 0.0, 1e6]) for _ in range(3)], 2),
-    "one mean of 1e6 spreads": ([RNG.normal(size=(n, 4)) + np.array([0.0, 0.0, 0.0, 1e6]) for n in (1, 30, 7)], 2),
+    "means of 1000 spreads": ([RNG.normal(size=(50, 4)) + 1e3 for _ in range(3)], 1),
+    "means of 1e6 spreads": ([RNG.normal(size=(50, 4)) + np.array([1e6, -1e6, 0.0, 1e6]) for _ in range(3)], 1),
+    "one mean of 1e6 spreads": ([RNG.normal(size=(n, 4)) + np.array([0.0, 0.0, 0.0, 1e6]) for n in (1, 30, 7)], 1),
     "small units": ([1e-9 * RNG.normal(size=(50, 4)) for _ in range(3)], 1),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagora.aggregation.ledger import WITNESSED, Noted, Sent
+from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Noted, Sent
 from dagora.errors import DagoraError, InputError, MessageError
 from dagora.federated.message import decode, encode
 from dagora.federated.policy import Job, Policy, PolicyError
@@ -364,6 +364,36 @@ def test_what_is_wrong_with_the_data_is_not_told_again_and_again(data: dict[str,
         assert found == [True, True, False, False]
         with pytest.raises(PolicyError, match="introductions"):  # and what a policy forbids is refused unread
             one.answer("introduce", encode({**ordered("run-5", method="admm").fields(), "start": 0}))
+
+
+def test_a_join_reads_no_data_before_introduction_and_policy(data: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.csv"
+    broken.write_text(data["north"].read_text().replace("\n", "\n,,,\n", 1))
+    with Hall(tmp_path, {site: data[site] for site in SITES}) as hall:
+        steps: list[Step] = []
+        coordinate(hall.kits[SERVER], ordered(), hall.kept(), Wire(hall, before=steps.append))
+    join = next(step for step in steps if step.topic == "join").message
+    with Hall(tmp_path / "other", {"north": broken}, Policy(methods=("admm",))) as hall:
+        one = hall.members["north"]
+        with pytest.raises(MessageError, match="was not introduced to the run"):
+            one.answer("join", encode(join))
+        one.ledger.note(INTRODUCED, SERVER, RUN)
+        with pytest.raises(PolicyError, match="method 'covariance' is not allowed here"):
+            one.answer("join", encode(join))
+
+
+def test_an_order_is_not_used_again_on_another_data_set(data: dict[str, Path], tmp_path: Path) -> None:
+    with Hall(tmp_path, {site: data[site] for site in SITES}) as hall:
+        coordinate(hall.kits[SERVER], ordered(), hall.kept(), Wire(hall))
+        say_goodbye(RUN, "done", SITES, Wire(hall))
+        for site in SITES:  # the owners begin new records
+            hall.crash(site)
+            hall.members[site].ledger.close()
+            hall.ledger(site).unlink()
+            hall.members[site] = hall._member(site)
+        with pytest.raises(PolicyError, match="this run was joined here before, with other data"):
+            coordinate(hall.kits[SERVER], ordered(), hall.kept("again"), Wire(hall))
+        coordinate(hall.kits[SERVER], ordered("another"), hall.kept("another"), Wire(hall))
 
 
 def test_refusals_are_noted_a_hundred_times_an_hour(hall: Hall) -> None:

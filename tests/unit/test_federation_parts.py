@@ -1212,7 +1212,7 @@ def inspected(folder: Path, data: dict[str, Path], **keys: Any) -> tuple[str, li
 def test_a_column_that_is_constant_everywhere_is_named(value: float, tmp_path: Path) -> None:
     told, phases = inspected(tmp_path, tables(tmp_path, put(1, lambda k: value)))
     assert told == "all sites: the same value in every row of column 'b'; remove it"
-    assert phases == ["inspect", "compare", "deviate"]
+    assert phases == ["inspect", "compare"]
 
 
 def test_several_constant_columns_are_named_and_no_others(tmp_path: Path) -> None:
@@ -1226,7 +1226,7 @@ def test_several_constant_columns_are_named_and_no_others(tmp_path: Path) -> Non
 @pytest.mark.parametrize("values", [lambda k: float(k), lambda k: 1e8 + k, lambda k: 1e-6 * k])
 def test_a_column_that_is_constant_at_each_site_passes(values: Callable[[int], float], tmp_path: Path) -> None:
     told, phases = inspected(tmp_path, tables(tmp_path, put(1, values)), method="covariance")
-    assert (told, phases) == ("", ["inspect", "compare", "deviate", "moments"])
+    assert (told, phases) == ("", ["inspect", "compare", "moments"])
 
 
 def test_a_column_that_is_constant_at_two_sites_passes_without_comparison(tmp_path: Path) -> None:
@@ -1270,7 +1270,9 @@ MIXED = np.column_stack([ROWS[:10, 0], np.full(10, 4.0), np.full(10, 5.0)])
 
 def ask(message: Message) -> Summand:
     state, summand = InspectedSite(CovarianceSite()).local_update(SiteState(prepared(MIXED)), message)
-    assert state == SiteState(state.prepared)  # nothing has begun
+    assert state == SiteState(state.prepared, frozenset([str(message["phase"])]))  # nothing has begun
+    with pytest.raises(MessageError, match="is answered once in a run"):
+        InspectedSite(CovarianceSite()).local_update(state, message)
     return summand
 
 
@@ -1285,11 +1287,13 @@ def test_an_inspection_is_answered_with_flags() -> None:
 
 
 def test_values_are_told_of_constant_columns_only() -> None:
-    found = ask({"phase": "compare", "columns": np.array([2, 1])})
-    assert found["value"].tolist() == [5.0, 4.0]
-    found = ask({"phase": "deviate", "columns": np.array([2, 1]), "mean": np.array([4.0, 6.0])})
-    assert found["square"].tolist() == [1.0, 4.0]
-    for columns in ([0], [1, 0], [-3], [3], [-1]):
+    found = ask({"phase": "compare", "columns": np.array([1, 2])})
+    assert found["value"].tolist() == [4.0, 5.0]
+    assert found["square"].tolist() == [16.0, 25.0]
+    for columns in ([2, 1], [1, 1]):
+        twice: Message = {"phase": "compare", "columns": np.array(columns)}
+        assert "a column twice, or out of order" in refusal(lambda asked=twice: ask(asked), MessageError)  # type: ignore[misc]
+    for columns in ([0], [0, 1], [-3], [3], [-1]):
         message = {"phase": "compare", "columns": np.array(columns)}
         assert "columns that are not constant here" in refusal(lambda asked=message: ask(asked), InputError)  # type: ignore[misc]
 

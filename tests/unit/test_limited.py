@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dagora.aggregation import fixed_point
-from dagora.algorithms.covariance import CovarianceSite
-from dagora.algorithms.limited import ASKED_AT_MOST, LimitedSite
+from dagora.algorithms.limited import ASKED_AT_MOST
 from dagora.algorithms.options import Options
 from dagora.algorithms.presets import build
 from dagora.arrays import FloatArray
@@ -52,29 +51,35 @@ def means_found(ask: Callable[[float, str], Fraction], questions: int) -> FloatA
     return np.sort(best)
 
 
-def test_without_a_limit_every_sites_mean_is_found() -> None:
-    part, data = CovarianceSite(), sites()
+def test_sums_about_any_centre_give_every_sites_mean_away() -> None:
+    data = sites()
 
     def ask(centre: float, field: str) -> Fraction:
-        message: Message = {"phase": "moments", "centre": np.array([centre])}
-        return exact_total([part.local_update(own, message)[1][field] for own in data])
+        shift = [own.mean - centre for own in data]
+        sums = {
+            "rows": [np.array([float(own.n)]) for own in data],
+            "sum": [own.n * gap for own, gap in zip(data, shift, strict=True)],
+            "squares": [own.scatter + own.n * gap**2 for own, gap in zip(data, shift, strict=True)],
+        }
+        return exact_total(sums[field])
 
     np.testing.assert_allclose(means_found(ask, 950), [float(own.mean[0]) for own in data], atol=1e-4)
 
 
-def test_with_the_limit_there_are_too_few_questions() -> None:
-    part = build(Options(method="covariance"), ("x",)).site
-    assert isinstance(part, LimitedSite)
-    states = [part.init(own) for own in sites()]
-
-    def ask(centre: float, field: str) -> Fraction:
-        message: Message = {"phase": "moments", "centre": np.array([centre])}
-        answers = [part.local_update(state, message) for state in states]
-        states[:] = [state for state, _ in answers]
-        return exact_total([summand[field] for _, summand in answers])
-
-    with pytest.raises(MessageError, match="'moments' is answered 2 times in a run"):
-        means_found(ask, 950)
+def test_a_sites_sums_are_about_zero_whatever_it_is_asked() -> None:
+    part, data = build(Options(method="covariance"), ("x", "y")).site, Moments.of_rows(np.ones((3, 2)))
+    asked: Message = {"phase": "moments", "centre": np.zeros(2)}
+    state, first = part.local_update(part.init(data), asked)
+    for change in (
+        {"centre": np.array([0.0, 1e-300])},
+        {"centre": np.zeros(1)},
+        {"centre": np.zeros((2, 2))},
+        {"phase": "x"},
+    ):
+        with pytest.raises(MessageError, match="a site's sums are about zero"):
+            part.local_update(part.init(data), {**asked, **change})
+    _, second = part.local_update(state, asked)
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
 @pytest.mark.parametrize("phase", ["count", "spread"])

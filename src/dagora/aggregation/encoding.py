@@ -11,9 +11,10 @@ import logging
 
 import numpy as np
 
-from dagora.aggregation.fixed_point import LARGEST, Words, encode
+from dagora.aggregation.fixed_point import LARGEST, Words, add, encode
 from dagora.errors import NumericalError
 from dagora.federated.protocol import Summand
+from dagora.wide import LOW, without_low
 
 _LOG = logging.getLogger("dagora.site")  # for the site's own eyes
 
@@ -37,7 +38,13 @@ class Encoder:
                 self._balked.add(run)
         if run in self._balked:
             return None
-        return encode(np.concatenate([*(np.ravel(values) for values in summand.values()), [1.0]]))
+        whole = without_low(summand)
+        words = encode(np.concatenate([*(np.ravel(values) for values in whole.values()), [1.0]]))
+        if len(whole) == len(summand):
+            return words
+        none = (np.zeros(np.size(values)) for values in whole.values())
+        below = [np.ravel(summand.get(name + LOW, zeros)) for name, zeros in zip(whole, none, strict=True)]
+        return add(words, encode(np.concatenate([*below, [0.0]])))
 
 
 def check_witness(witness: float, parties: int) -> None:

@@ -89,9 +89,8 @@ class Encrypted:
         right = content.get("of") == _digest(boxed, "secure.sum")
         if not right or not isinstance(values, np.ndarray) or values.shape[:1] != (len(PRIMES),):
             raise MessageError(f"key holder {self.holder!r} opened something else than the sum; check the network")
-        found = residues.to_floats(values[:, : layout.length])
-        check_witness(found[-1], len(contents))
-        return layout.split(found[:-1])
+        check_witness(residues.to_floats(values[:, layout.size : layout.length])[0], len(contents))
+        return layout.total(residues.to_wide(values[:, : layout.size]))
 
     def _collect(self, transport: Transport, run: str) -> None:
         message = _request(run)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dagora.arrays import FloatArray
+from dagora.wide import Wide
 
 Word: TypeAlias = npt.NDArray[np.uint64]
 Words: TypeAlias = npt.NDArray[np.uint64]  # (2, ...): low and high words
@@ -56,6 +57,12 @@ def decode(words: Words) -> FloatArray:
     magnitude = np.ldexp(leading.astype(np.float64), cut - FRACTION_BITS)
     signed: FloatArray = np.where(below, -magnitude, magnitude)
     return signed
+
+
+def decode_wide(words: Words) -> Wide:
+    """The same with all their digits."""
+    high = decode(words)
+    return Wide(high, decode(add(words, negative(encode(high)))))
 
 
 def add(a: Words, b: Words) -> Words:

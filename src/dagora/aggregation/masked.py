@@ -82,9 +82,8 @@ class Masked:
             if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.shape != total.shape:
                 raise MessageError(f"site {site!r}: its words are not those of its layout; stop it")
             fixed_point.add_to(*total, *words)
-        found = fixed_point.decode(total)
-        check_witness(found[-1], len(contents))
-        return layout.split(found[:-1])
+        check_witness(fixed_point.decode(total[:, -1:])[0], len(contents))
+        return layout.total(fixed_point.decode_wide(total[:, :-1]))
 
     def _mask(self, words: fixed_point.Words, site: str, keys: Mapping[str, bytes], question: Question) -> None:
         low, high = words

@@ -8,6 +8,7 @@ from dagora.errors import MessageError
 from dagora.federated.message import Message
 from dagora.federated.protocol import Summand, Total, Transport
 from dagora.federated.vault import Vault
+from dagora.wide import LOW, Wide, without_low
 
 
 class Plain:
@@ -30,5 +31,11 @@ class Plain:
             for name, values in reply.items():
                 if not isinstance(values, np.ndarray) or values.shape != total[name].shape:
                     raise MessageError(f"site {site!r}: field {name!r} has not the shape of the first site's")
-                total[name] += values
+            for name in without_low(total):
+                values = np.asarray(reply[name])
+                if name + LOW in total:  # what rounding takes from the sum goes to the digits below
+                    added = Wide.of(total, name) + Wide(values, np.asarray(reply[name + LOW]))
+                    total |= added.fields(name)
+                else:
+                    total[name] += values
         return total

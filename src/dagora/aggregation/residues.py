@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dagora.aggregation.fixed_point import FRACTION_BITS, Words
 from dagora.arrays import FloatArray
+from dagora.wide import Wide
 
 PRIMES = (4294475777, 4293918721, 4293836801, 4293230593)
 
@@ -32,13 +33,28 @@ def of_words(words: Words) -> Residues:
 
 def to_floats(residues: Residues) -> FloatArray:
     """Numbers with |v| < 2^62 from the residues of their fixed-point form."""
+    return _rounded(_signed(residues))
+
+
+def to_wide(residues: Residues) -> Wide:
+    """The same with all their digits."""
+    signed = _signed(residues)
+    rounded = np.array([int(float(value)) for value in signed], dtype=object)
+    return Wide(_rounded(signed), _rounded(signed - rounded))
+
+
+def _signed(residues: Residues) -> npt.NDArray[np.object_]:
     total = np.zeros(residues.shape[1], dtype=object)
     for prime, row in zip(PRIMES, residues, strict=True):
         rest = _BIG // prime
         total += row.astype(object) * (rest * pow(rest, -1, prime))
     total %= _BIG
-    signed = np.where(total > _BIG // 2, total - _BIG, total)
-    return np.array([float(value) for value in signed], dtype=np.float64) / 2.0**FRACTION_BITS
+    signed: npt.NDArray[np.object_] = np.where(total > _BIG // 2, total - _BIG, total)
+    return signed
+
+
+def _rounded(numbers: npt.NDArray[np.object_]) -> FloatArray:
+    return np.array([float(value) for value in numbers], dtype=np.float64) / 2.0**FRACTION_BITS
 
 
 def uniform(shape: tuple[int, ...], random: bytes) -> Residues:

@@ -89,9 +89,9 @@ class Shared:
         for site in [site for site in agreed if site in answers]:
             content = self._cohort.open(site, Question.of({**combine, **own[site]}), answers[site])
             points.append((sites.index(site) + 1, _array(content, "point", site, size)))
-        found = residues.to_floats(_at_zero(points[: self.threshold]))
-        check_witness(found[-1], len(sites))
-        return layout.split(found[:-1])
+        found = _at_zero(points[: self.threshold])
+        check_witness(residues.to_floats(found[:, -1:])[0], len(sites))
+        return layout.total(residues.to_wide(found[:, :-1]))
 
     def _agreed(
         self, transport: Transport, question: Question, shares: npt.NDArray[np.uint8]

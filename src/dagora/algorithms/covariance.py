@@ -1,54 +1,60 @@
 """Learning from totals (paper, Section 4): n, sum x and sum x x' are all that a linear Gaussian model needs.
 
-    1. server sends "moments" with a centre c, zero at first
-    2. site: its number of rows, sum of x - c, sum of (x - c)(x - c)', of which one triangle travels
+    1. server sends "moments"
+    2. site: its number of rows, sum of x, sum of x x', of which one triangle travels; with twice a double's digits
+       (wide.py), so that large means cost none
     3. server: from the totals the mean and scatter of all rows together
-    4. only if some mean is so large against its spread that step 3 loses digits: once more, with c the mean found
-    5. the learner, at the server, from these moments alone
+    4. the learner, at the server, from these moments alone
 
 What leaves a site: those three sums, as summands of a total.  The total is that of the pooled rows, so the answer is
 the pooled one.  The pooled oracle is the same over one site that holds all rows.
+
+Sums are about zero, whatever the server says.  Were it to choose the point, it could ask for sums about a thousand
+points: totals are exact, and what rounding leaves in them would tell each site's mean (tests/unit/test_covariance.py).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dagora.arrays import FloatArray
 from dagora.data.moments import Moments
-from dagora.errors import NumericalError
+from dagora.errors import MessageError, NumericalError
 from dagora.federated.message import Message, array
 from dagora.federated.protocol import Estimate, Summand, Total
 from dagora.learners.base import Learned
+from dagora.wide import Wide
 
+PHASE = "moments"
 _CANCELS = 1e4  # mean^2 over variance: rounding is then 1e-12 of a variance, well below what any learner sees
 
 
 @dataclass(frozen=True)
 class CovarianceSite:
-    """Answers with its sums about a centre."""
+    """Answers with its sums about zero."""
 
     def init(self, data: Moments) -> Moments:
         """The moments are all it needs."""
         return data
 
     def local_update(self, state: Moments, message: Message) -> tuple[Moments, Summand]:
-        """Sums of the site's rows."""
+        """Sums of the site's rows: always the same."""
         centre = array(message, "centre")
-        return state, {
-            "rows": np.array(float(state.n)),
-            "sum": state.n * (state.mean - centre),
-            "squares": folded(state.about(centre)),
-        }
+        if message.get("phase") != PHASE or centre.shape != state.mean.shape or centre.any():
+            raise MessageError("message refused: a site's sums are about zero")
+        n = np.full(len(state.mean), float(state.n))
+        i, j = np.triu_indices(len(state.mean))
+        shift = Wide.product(state.mean[i], state.mean[j]).times(Wide(n[i], np.zeros(len(i))))
+        squares = shift + Wide(state.scatter[i, j], np.zeros(len(i)))
+        total = Wide.product(n, state.mean)
+        return state, {"rows": np.array(float(state.n)), **total.fields("sum"), **squares.fields("squares")}
 
 
 @dataclass(frozen=True)
 class CovarianceState:
-    """The centre asked for last, the moments once they are exact enough, and what was learned from them."""
+    """The moments of all rows, and what was learned from them."""
 
-    centre: FloatArray
-    asked: int = 0
     moments: Moments | None = None
     learned: Learned | None = None
 
@@ -61,22 +67,19 @@ class CovarianceServer:
     learn: Callable[[Moments], Learned]
 
     def init(self) -> CovarianceState:
-        """Sums about zero first: nothing is known yet."""
-        return CovarianceState(np.zeros(self.d))
+        """Nothing is known yet."""
+        return CovarianceState()
 
     def broadcast(self, state: CovarianceState) -> Message | None:
-        """One question; a second one where the first answer had too large means."""
-        return {"phase": "moments", "centre": state.centre} if state.learned is None else None
+        """One question."""
+        return {"phase": PHASE, "centre": np.zeros(self.d)} if state.learned is None else None
 
     def global_update(self, state: CovarianceState, total: Total) -> CovarianceState:
         """Moments of all rows, and the learner's answer."""
-        moments = pooled_moments(total, state.centre)
-        state = replace(state, asked=state.asked + 1)
-        if state.asked == 1 and cancels(moments.mean - state.centre, np.diag(moments.covariance)):
-            return replace(state, centre=moments.mean)
+        moments = pooled_moments(total, np.zeros(self.d))
         if not (np.diag(moments.scatter) > 0.0).all():
             raise NumericalError("the totals leave some column without variance; standardise the columns")
-        return replace(state, moments=moments, learned=self.learn(moments))
+        return CovarianceState(moments, self.learn(moments))
 
     def progress(self, state: CovarianceState) -> Mapping[str, float]:
         """Done when the learner is."""
@@ -102,8 +105,11 @@ class CovarianceServer:
 def pooled_moments(total: Total, centre: FloatArray) -> Moments:
     """Moments of all rows from the totals of their sums about a centre."""
     n = round(float(total["rows"]))
-    shift = total["sum"] / n
-    return Moments(n, centre + shift, unfolded(total["squares"], len(centre)) - n * np.outer(shift, shift))
+    sums, (i, j) = Wide.of(total, "sum"), np.triu_indices(len(centre))
+    products = Wide(sums.high[i], sums.low[i]).times(Wide(sums.high[j], sums.low[j]))
+    scatter = Wide.of(total, "squares") - products.over(n)
+    shift = sums.over(n)
+    return Moments(n, centre + shift.high, unfolded(scatter.high, len(centre)))
 
 
 def folded(symmetric: FloatArray) -> FloatArray:

@@ -3,8 +3,10 @@
 In one process `check_together` compares values of rows.  On a network only totals may say it:
 
     "inspect"  rows; for each column, whether it is constant at a site; for each two, whether they agree there
-    "compare"  only if a column is constant at every site: the total of its values
-    "deviate"  the total of their squared distances from the mean: none if the column is constant in all rows
+    "compare"  only if a column is constant at every site: the totals of its values and of their squares, which say
+               whether it is constant in all rows
+
+Each is answered once in a run.
 """
 
 from collections.abc import Mapping
@@ -13,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from dagora.arrays import FloatArray, IntArray
+from dagora.arrays import IntArray
 from dagora.data.summary import Facts, Prepared
 from dagora.data.wording import listing
 from dagora.errors import InputError, MessageError
-from dagora.federated.message import Message, array
+from dagora.federated.message import Message
 from dagora.federated.protocol import Algorithm, Estimate, ServerPart, SitePart, Summand, Total
+from dagora.wide import Wide
 
+_UNIT = 2.0**-62  # what rounding in private sums may leave of a square
 _EQUAL = 1e-14  # distance of values from their mean, relative to it, that rounding may leave
 
 
@@ -28,6 +32,7 @@ class SiteState:
     """What the site was given, and the algorithm's own state once it has begun."""
 
     prepared: Prepared
+    asked: frozenset[str] = frozenset()  # of the phases above
     begun: bool = False
     inner: Any = None
 
@@ -37,7 +42,6 @@ class ServerState:
     """Where the inspection is, and the algorithm's own state once it is over."""
 
     suspects: IntArray | None = None  # columns that are constant at every site; None: not known yet
-    mean: FloatArray | None = None  # of their values at the sites
     passed: bool = False
     begun: bool = False  # the algorithm has its first total
     inner: Any = None
@@ -55,25 +59,25 @@ class InspectedSite:
 
     def local_update(self, state: SiteState, message: Message) -> tuple[SiteState, Summand]:
         """Flags, values of constant columns, or the algorithm's summand."""
-        facts = state.prepared.summary.facts
-        match message.get("phase"):
-            case "inspect":
-                constant = facts.low == facts.high
-                i, j = np.triu_indices(len(constant), 1)
-                same = facts.twin[i] == facts.twin[j]
-                rows = np.array([float(state.prepared.summary.moments.n)])
-                flags = {"constant": constant.astype(np.float64), "same": same.astype(np.float64)}
-                return state, {"sites": np.ones(1), "rows": rows, **flags}
-            case "compare":
-                return state, {"sites": np.ones(1), "value": facts.low[_constant_columns(message, facts)]}
-            case "deviate":
-                value, mean = facts.low[_constant_columns(message, facts)], array(message, "mean")
-                if value.shape != mean.shape:
-                    raise MessageError("message refused: it does not hold one mean a column")
-                return state, {"square": (value - mean) ** 2}
+        facts, phase = state.prepared.summary.facts, str(message.get("phase"))
+        if phase in state.asked:
+            raise MessageError(f"message refused: {phase!r} is answered once in a run")
+        asked = replace(state, asked=state.asked | {phase})
+        if phase == "inspect":
+            constant = facts.low == facts.high
+            i, j = np.triu_indices(len(constant), 1)
+            same = facts.twin[i] == facts.twin[j]
+            rows = np.array([float(state.prepared.summary.moments.n)])
+            flags = {"constant": constant.astype(np.float64), "same": same.astype(np.float64)}
+            return asked, {"sites": np.ones(1), "rows": rows, **flags}
+        if phase == "compare":
+            value = facts.low[_constant_columns(message, facts)]
+            square = Wide.product(value, value)
+            exact = Wide(value, np.zeros(len(value)))
+            return asked, {"sites": np.ones(1), **exact.fields("value"), **square.fields("square")}
         inner = state.inner if state.begun else self.part.init(state.prepared.data)
         inner, summand = self.part.local_update(inner, message)
-        return SiteState(state.prepared, True, inner), summand
+        return replace(state, begun=True, inner=inner), summand
 
 
 def _constant_columns(message: Message, facts: Facts) -> IntArray:
@@ -81,6 +85,8 @@ def _constant_columns(message: Message, facts: Facts) -> IntArray:
     columns = message.get("columns")
     if not isinstance(columns, np.ndarray) or columns.dtype != np.int64 or columns.ndim != 1:
         raise MessageError("message refused: it names no columns to compare")
+    if (np.diff(columns) <= 0).any():
+        raise MessageError("message refused: it names a column twice, or out of order")
     if not np.isin(columns, facts.constant_columns()).all():
         # Which columns are constant is the site's own.  An InputError ends the run here: it is told once at most.
         raise InputError("message refused: it asks for values of columns that are not constant here")
@@ -104,9 +110,7 @@ class InspectedServer:
             return self.part.broadcast(state.inner)
         if state.suspects is None:
             return {"phase": "inspect"}
-        if state.mean is None:
-            return {"phase": "compare", "columns": state.suspects}
-        return {"phase": "deviate", "columns": state.suspects, "mean": state.mean}
+        return {"phase": "compare", "columns": state.suspects}
 
     def global_update(self, state: ServerState, total: Total) -> ServerState:
         """Refuse by name, or go on."""
@@ -116,9 +120,7 @@ class InspectedServer:
             suspects = self._suspects(total)
             state = ServerState(suspects)
             return state if suspects.size else self._handed_over(state)
-        if state.mean is None:
-            return replace(state, mean=total["value"] / total["sites"])
-        self._refuse_constant(state.suspects, state.mean, total["square"])
+        self._refuse_constant(state.suspects, total)
         return self._handed_over(state)
 
     def progress(self, state: ServerState) -> Mapping[str, float]:
@@ -141,8 +143,12 @@ class InspectedServer:
     def _handed_over(self, state: ServerState) -> ServerState:
         return replace(state, passed=True, inner=self.part.init())
 
-    def _refuse_constant(self, suspects: IntArray, mean: FloatArray, square: FloatArray) -> None:
-        if (constant := np.flatnonzero(np.sqrt(square) <= _EQUAL * np.abs(mean))).size:
+    def _refuse_constant(self, suspects: IntArray, total: Total) -> None:
+        """By the spread of the values at the sites: none, as far as a private sum can tell."""
+        value, sites = Wide.of(total, "value"), float(total["sites"][0])
+        spread = (Wide.of(total, "square") - value.times(value).over(sites)).high
+        least = sites * (_EQUAL * value.high / sites) ** 2 + sites * _UNIT
+        if (constant := np.flatnonzero(spread <= least)).size:
             columns = listing([self.names[suspects[j]] for j in constant])
             raise InputError(f"all sites: the same value in every row of column {columns}; remove it")
 

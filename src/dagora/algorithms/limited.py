@@ -2,7 +2,7 @@
 
 Totals are exact, and so is what rounding has left in them.  A server that asks for sums about a thousand centres of its
 choice could read each site's mean and number of rows off that remainder, which repeats as the centre moves.  Honest
-servers ask for sums about a centre twice at most.
+servers ask for sums about a centre twice at most.  (Those of the covariance method are about zero, always.)
 """
 
 from collections.abc import Mapping, Sequence

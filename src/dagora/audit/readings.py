@@ -13,13 +13,14 @@ from dagora.arrays import FloatArray
 from dagora.errors import MessageError
 from dagora.federated.message import Message, Value, decode
 from dagora.federated.protocol import Summand, Total
+from dagora.wide import without_low
 
 _WORD = 2.0**64
 
 
 def readings(reply: Message, like: Total) -> Summand:
     """A number for every entry of the total that the reply was added to, whatever the reply is made of."""
-    content = _opened(reply)
+    content, like = _opened(reply), without_low(like)
     shapes = {name: values.shape for name, values in like.items()}
     if all(_fits(content.get(name), shape) for name, shape in shapes.items()):
         return {name: _numbers(content[name], shape) for name, shape in shapes.items()}
@@ -58,8 +59,9 @@ def _as_one_vector(content: Mapping[str, Value], size: int) -> FloatArray:
     """All fields joined to two rows of words, or else any bytes there are, repeated or cut to the size wanted."""
     arrays = [value for value in content.values() if isinstance(value, np.ndarray)]
     for value in arrays:
-        if value.dtype.kind == "u" and value.dtype.itemsize == 8 and value.shape == (2, size):
-            return _numbers(value, (size,))
+        in_words = value.dtype.kind == "u" and value.dtype.itemsize == 8 and value.ndim == 2 and len(value) == 2
+        if in_words and value.shape[1] in (size, size + 1):  # with or without a witness at the end
+            return _numbers(value[:, :size], (size,))
     data = b"".join(np.ascontiguousarray(value).tobytes() for value in arrays)
     words = np.frombuffer(data[: len(data) // 8 * 8], np.int64)
     if len(words) == 0:

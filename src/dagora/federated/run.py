@@ -12,6 +12,7 @@ import numpy as np
 from dagora.errors import MissingSiteError, NumericalError
 from dagora.federated.message import Message, Value
 from dagora.federated.protocol import Aggregation, Estimate, ServerPart, ServerState, Total, Transport
+from dagora.wide import without_low
 
 Watcher = Callable[[Mapping[str, float]], None]
 
@@ -126,7 +127,7 @@ def _finite(total: Total) -> Total:
 
 
 def _departure(earlier: Departure | None, phase: str, kept: Kept) -> Departure:
-    fields = {name: values.shape for name, values in kept.total.items()}
+    fields = {name: values.shape for name, values in without_low(kept.total).items()}
     if earlier is None:
         return Departure(phase, fields, 1, kept.sent, kept.received)
     largest = {  # of those that came in different rounds

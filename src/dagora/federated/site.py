@@ -13,6 +13,7 @@ from dagora.federated.guard import Guard, Shapes
 from dagora.federated.message import Message, Value, decode, encode
 from dagora.federated.protocol import Aggregation, Data, SitePart, SiteState, Summand, asks_jointly
 from dagora.federated.vault import Vault
+from dagora.wide import without_low
 
 
 class Site(Generic[Data, SiteState]):
@@ -82,7 +83,8 @@ class Site(Generic[Data, SiteState]):
         self._asked = self._asked + 1 if self._was_asked(message) else 1
         summand, subset = self._summand(message), self._subset_of(message)
         if self._guard is not None:
-            self._leaving, self._subset = {name: np.shape(values) for name, values in summand.items()}, subset
+            self._leaving = {name: np.shape(values) for name, values in without_low(summand).items()}
+            self._subset = subset
             self._guard.release(self._leaving, message, self._before, self._asked, subset)
         if subset and self.name not in subset:  # it answers like all others, so that masks cancel, and adds nothing
             return {name: np.zeros_like(values) for name, values in summand.items()}

@@ -29,7 +29,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dagora.aggregation.cohort import Cohort
-from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Ledger
+from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Ledger, Noted, spent
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
 from dagora.assembly import build_under, prepare, with_resamples
@@ -38,7 +38,7 @@ from dagora.data.tables import Streamed
 from dagora.errors import DagoraError, InputError, MessageError, NumericalError
 from dagora.federated.guard import Guard, introduce
 from dagora.federated.message import Message, Value, decode, encode
-from dagora.federated.policy import Policy, RowsPolicyError
+from dagora.federated.policy import Job, Policy, PolicyError, RowsPolicyError
 from dagora.federated.site import Site, naming
 from dagora.federation.joining import Joining, check_head, signed_head
 from dagora.federation.kits import SERVER, Kit
@@ -46,7 +46,7 @@ from dagora.federation.order import Order
 from dagora.federation.plan import Plan
 from dagora.federation.process import Refusals
 from dagora.federation.schema import check_columns, names_from, schema_hash
-from dagora.federation.store import FolderVault, Records, finish_removing, remove_folder, write_whole
+from dagora.federation.store import FolderVault, Records, UsedNames, finish_removing, remove_folder, write_whole
 from dagora.federation.texts import boxed, text_in
 from dagora.files import make_folder
 from dagora.learn import open_sites, torch_threads
@@ -94,6 +94,7 @@ class Member:
         finish_removing(self._runs)
         self.ledger = ledger
         self._refused = Refusals(ledger, _LOG)
+        self._used = UsedNames(kit.state / "joined")
         self._joined: _Joined | None = None
         self._read: tuple[object, Prepared] | None = None
         self._answers: dict[str, Callable[[Message, bytes], bytes]] = {
@@ -149,6 +150,7 @@ class Member:
                 self._restore(run)
             else:
                 joined = self._enter(joining, request)
+                self._used.add(run)
                 remove_folder(self._folder(run))
                 self._make_room()
                 make_folder(self._folder(run))
@@ -249,6 +251,8 @@ class Member:
             raise InputError(f"has Dagora {__version__}, the server {joining.version}; install the same")
         if self._kit.name not in plan.sites:
             raise MessageError("message refused: the run is of other sites")
+        if not resumed:
+            self._check_introduced(plan.job(run, who))
         table = self._open(plan)
         check_columns(self._kit.name, tuple(table.names), names, "the run")
         cohort = joining.cohort(self._kit, {self._kit.name: self._kit.signing_key})
@@ -269,6 +273,20 @@ class Member:
         joined = _Joined(run, request, plan.settings.networks, cohort, site, self._folder(run) / "requests")
         joined.repeats = plan.aggregation != "encrypted"  # the library's ciphertexts differ every time
         return joined
+
+    def _check_introduced(self, job: Job) -> None:
+        """Before the data is opened: what is wrong with it is told, too, and that is limited."""
+        introduced = any(
+            isinstance(what := entry.what, Noted) and (what.event, what.run) == (INTRODUCED, job.run)
+            for entry in self.ledger.entries
+        )
+        if not introduced:
+            raise MessageError("message refused: this site was not introduced to the run")
+        if self._policy is not None:
+            before = (entry for entry in self.ledger.entries if entry.what != job)
+            self._policy.admit(job, None, spent(before))
+        if not any(entry.what == job for entry in self.ledger.entries) and self._used.known(job.run):
+            raise PolicyError("policy: this run was joined here before, with other data; start a new one")
 
     def _restore(self, run: str) -> None:
         """Go through what was answered before a restart, or before another run."""

@@ -95,6 +95,24 @@ class Records:
         self._end += len(framed)
 
 
+class UsedNames:
+    """Names that were used before, whatever else was forgotten; hashes of them, for names come from messages."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = set(path.read_text().split()) if path.exists() else set()
+
+    def known(self, name: str) -> bool:
+        """Whether it was used before."""
+        return sha256(name.encode()).hexdigest() in self._known
+
+    def add(self, name: str) -> None:
+        """Write it down for good."""
+        if not self.known(name):
+            self._known.add(sha256(name.encode()).hexdigest())
+            write_whole(self._path, "\n".join(sorted(self._known)).encode())
+
+
 class FolderVault:
     """A vault (federated/vault.py) with a file a secret, readable by its owner only."""
 
