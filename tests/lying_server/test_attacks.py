@@ -59,5 +59,8 @@ def test_the_harvest_finds_what_is_there() -> None:
     stage = echo_stage("plain", numbers(4, seed=1))
     found = ATTACKS["replies"].on(stage)
     assert {each.site for each in found if each.recovered} == set(stage.sites)
+    for method in ("covariance", "admm"):
+        real = real_stage("plain", method)
+        assert {each.site for each in ATTACKS["replies"].on(real) if each.recovered} == set(real.sites)
     equal = echo_stage("plain", dict.fromkeys(stage.sites, np.arange(6.0)))
     assert not any(each.recovered for each in ATTACKS["replies"].on(equal))

@@ -31,6 +31,7 @@ from dagora.federated.message import Message, decode, encode
 from dagora.federated.protocol import Aggregation, Summand, Total, Transport
 from dagora.federated.site import Site
 from dagora.federated.vault import Memory, Vault
+from dagora.wide import without_low
 
 Protect = Callable[[Cohort, View], Aggregation]
 Guarded = Callable[[str, str, View], Guard]  # of a site, a run and what the site is told of it
@@ -80,7 +81,7 @@ class Truth:
     @property
     def vector(self) -> FloatArray:
         """All fields as one vector, in the order in which they are sent."""
-        return np.concatenate([np.ravel(values) for values in self.summand.values()]).astype(np.float64)
+        return np.concatenate([np.ravel(values) for values in without_low(self.summand).values()]).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from dagora.arrays import FloatArray
 from dagora.audit.conversation import Conversation, Truth
 from dagora.audit.lies import Heard
 from dagora.federated.message import Value
+from dagora.wide import LOW
 
 RECOVERED = 1e-3  # relative error below which a summand counts as recovered
 EXACTLY = 1e-9  # the same where few of its numbers are telling: one of many candidates comes close to them by chance
@@ -320,6 +321,7 @@ def _opened_sums(heard: Sequence[Heard], size: int) -> Iterator[FloatArray]:
 
 def _plain(heard: Sequence[Heard], size: int) -> Iterator[FloatArray]:
     for each in heard:
-        arrays = [np.ravel(value) for value in each.content.values() if isinstance(value, np.ndarray)]
+        fields = {name: value for name, value in each.content.items() if not name.endswith(LOW)}
+        arrays = [np.ravel(value) for value in fields.values() if isinstance(value, np.ndarray)]
         if arrays and all(array.dtype == np.float64 for array in arrays) and sum(map(np.size, arrays)) == size:
             yield np.concatenate(arrays)

@@ -29,6 +29,7 @@ from dagora.federated.guard import Guard
 from dagora.federated.message import Message
 from dagora.federated.policy import Job, Policy
 from dagora.federated.protocol import Aggregation, Summand
+from dagora.wide import without_low
 
 EXACT = ("masked", "shared", "encrypted")  # the protections whose totals are exact
 QUESTIONS = 3  # of an honest run that are played: in ADMM the setup, and rounds enough for a site's covariance
@@ -142,7 +143,7 @@ def _from_totals_without(stage: Stage, heard: Sequence[Conversation]) -> Sequenc
     """The sum of all totals holds every summand K - 1 times."""
     found: list[FloatArray] = []
     for number in range(min(len(each.totals) for each in heard)):
-        totals = [np.concatenate([np.ravel(v) for v in each.totals[number].values()]) for each in heard]
+        totals = [np.concatenate([np.ravel(v) for v in without_low(each.totals[number]).values()]) for each in heard]
         if len({total.size for total in totals}) == 1:
             whole = np.sum(totals, axis=0) / (len(heard) - 1)
             found += [whole - total for total in totals]
@@ -320,7 +321,7 @@ def _summand(recovery: Recovery) -> Summand:
     assert recovery.truth is not None
     assert recovery.found is not None
     summand, values, start = {}, recovery.found, 0
-    for name, like in recovery.truth.summand.items():
+    for name, like in without_low(recovery.truth.summand).items():
         summand[name] = values[start : start + np.size(like)].reshape(np.shape(like))
         start += np.size(like)
     return summand

@@ -108,6 +108,7 @@ class Cell:
         """Leave the network."""
         self._askers.shutdown(wait=False, cancel_futures=True)
         self._cell.stop()
+        CoreCell.ALL_CELLS.pop(self.name, None)  # else FLARE would go on sending to it in this process
 
     def _handle(self, message: CellMessage, handler: Handler) -> CellMessage:
         who = str(message.get_prop(MessagePropKey.COMMON_NAME) or message.get_header(MessageHeaderKey.ORIGIN))
