@@ -107,7 +107,7 @@ def test_knowledge_comes_back(found: list[str]) -> None:
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.lists(names, min_size=3, max_size=3, unique=True))
+@given(st.lists(names.filter(lambda name: "\0" not in name), min_size=3, max_size=3, unique=True))  # Arrow ends there
 @example(["=1+2", "'=1+2", "-1.5"])
 @example(["a\rb", "=a\rb", "@\rb"])
 def test_results_come_back(found: list[str]) -> None:

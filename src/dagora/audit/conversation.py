@@ -24,7 +24,8 @@ import numpy as np
 from dagora.aggregation.cohort import Cohort
 from dagora.aggregation.gaussian import Gaussian
 from dagora.arrays import FloatArray
-from dagora.audit.lies import SECURE, Credulous, Desk, Heard, Script, View, forged, opened
+from dagora.audit.lies import SECURE, Credulous, Desk, Heard, Script, View, forged
+from dagora.audit.readings import opened
 from dagora.errors import DagoraError, MessageError, MissingSiteError
 from dagora.federated.guard import Guard
 from dagora.federated.message import Message, decode, encode

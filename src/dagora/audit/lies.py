@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dagora.aggregation.cohort import Cohort
-from dagora.errors import MessageError
-from dagora.federated.message import Message, Value, decode, encode
+from dagora.audit.readings import opened
+from dagora.federated.message import Message, Value, encode
 
 Kind = Literal[
     "change", "add", "drop", "repeat", "withhold", "early", "swap", "impostor", "relay", "stale", "single", "flip"
@@ -113,17 +113,6 @@ class Credulous(Cohort):
     def open(self, site: str, *asked: Any, **named: Any) -> dict[str, Value]:
         """The content, without a look at the signature."""
         return dict(opened([*asked, *named.values()][-1]))
-
-
-def opened(reply: Message) -> Mapping[str, Value]:
-    """What is inside a signed envelope, if there is one."""
-    body = reply.get("body")
-    if not isinstance(body, np.ndarray):
-        return reply
-    try:
-        return decode(body.tobytes())
-    except MessageError:
-        return reply
 
 
 def forged(lie: Lie, site: str, question: Message, desk: Desk) -> list[Message]:

@@ -20,14 +20,14 @@ _WORD = 2.0**64
 
 def readings(reply: Message, like: Total) -> Summand:
     """A number for every entry of the total that the reply was added to, whatever the reply is made of."""
-    content, like = _opened(reply), without_low(like)
+    content, like = opened(reply), without_low(like)
     shapes = {name: values.shape for name, values in like.items()}
     if all(_fits(content.get(name), shape) for name, shape in shapes.items()):
         return {name: _numbers(content[name], shape) for name, shape in shapes.items()}
     return _split(_as_one_vector(content, sum(values.size for values in like.values())), shapes)
 
 
-def _opened(reply: Message) -> Mapping[str, Value]:
+def opened(reply: Message) -> Mapping[str, Value]:
     """What is inside a signed or sealed envelope, if it opens."""
     body = reply.get("body")
     if not isinstance(body, np.ndarray):
