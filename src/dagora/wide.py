@@ -58,6 +58,14 @@ class Wide:
             rest = self - Wide.product(high, np.broadcast_to(divisor, np.shape(high)))
             return _renormalised(high, rest.high / divisor, rest.low / divisor)
 
+    def rounded(self, grid: FloatArray) -> "Wide":
+        """To the nearest multiples of powers of two."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Beyond 2^53 of them, every double is a multiple already.
+            high = np.where(np.abs(self.high) < 2.0**53 * grid, grid * np.rint(self.high / grid), self.high)
+            low = grid * np.rint(((self.high - high) + self.low) / grid)
+            return _renormalised(high, low, np.zeros_like(low))
+
     def fields(self, name: str) -> dict[str, FloatArray]:
         """For a summand."""
         return {name: self.high, name + LOW: self.low}

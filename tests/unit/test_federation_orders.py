@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Noted, Sent
+from dagora.aggregation.ledger import ADMITTED, INTRODUCED, WITNESSED, Noted, Sent
 from dagora.errors import DagoraError, InputError, MessageError
 from dagora.federated.message import decode, encode
 from dagora.federated.policy import Job, Policy, PolicyError
@@ -377,7 +377,10 @@ def test_a_join_reads_no_data_before_introduction_and_policy(data: dict[str, Pat
         one = hall.members["north"]
         with pytest.raises(MessageError, match="was not introduced to the run"):
             one.answer("join", encode(join))
-        one.ledger.note(INTRODUCED, SERVER, RUN)
+        one.ledger.note(INTRODUCED, SERVER, RUN)  # one that came to nothing
+        with pytest.raises(MessageError, match="was not introduced to the run"):
+            one.answer("join", encode(join))
+        one.ledger.note(ADMITTED, SERVER, RUN)
         with pytest.raises(PolicyError, match="method 'covariance' is not allowed here"):
             one.answer("join", encode(join))
 

@@ -36,6 +36,7 @@ from dagora.federated.policy import MAX_NAME, Job, Spent
 
 REFUSED_BY_ROWS = "refused by rows"  # an event: a refusal that depends on the data, which counts as a run
 INTRODUCED = "introduced"  # an event
+ADMITTED = "admitted"  # an event: an introduction after which the site may join
 WITNESSED = "witnessed"  # an event: the head of another site's ledger, as that site has signed it
 
 _DAY = timedelta(days=1)

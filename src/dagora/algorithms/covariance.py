@@ -2,7 +2,7 @@
 
     1. server sends "moments"
     2. site: its number of rows, sum of x, sum of x x', of which one triangle travels; with twice a double's digits
-       (wide.py), so that large means cost none
+       (wide.py) for the sake of large means, and rounded to where a site's own arithmetic no longer shows
     3. server: from the totals the mean and scatter of all rows together
     4. the learner, at the server, from these moments alone
 
@@ -47,8 +47,12 @@ class CovarianceSite:
         i, j = np.triu_indices(len(state.mean))
         shift = Wide.product(state.mean[i], state.mean[j]).times(Wide(n[i], np.zeros(len(i))))
         squares = shift + Wide(state.scatter[i, j], np.zeros(len(i)))
-        total = Wide.product(n, state.mean)
-        return state, {"rows": np.array(float(state.n)), **total.fields("sum"), **squares.fields("squares")}
+        of_sums, of_squares = _grids(state)
+        return state, {
+            "rows": np.array(float(state.n)),
+            **Wide.product(n, state.mean).rounded(of_sums).fields("sum"),
+            **squares.rounded(of_squares).fields("squares"),
+        }
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,31 @@ def pooled_moments(total: Total, centre: FloatArray) -> Moments:
     scatter = Wide.of(total, "squares") - products.over(n)
     shift = sums.over(n)
     return Moments(n, centre + shift.high, unfolded(scatter.high, len(centre)))
+
+
+def _grids(moments: Moments) -> tuple[FloatArray, FloatArray]:
+    """Powers of two to which sums and squares are rounded: coarser than the rounding in them, finer than statistics.
+
+    The sum of a column of whole numbers is a whole number.  What rounding adds, n times the rounded mean less that
+    number, depends on the site's rows in a way that can be searched for; exact totals would show it.  So it is rounded
+    away.  Where the mean is more than some hundred deviations, digits of the variance are worth more.
+    """
+    n = max(moments.n, 1)
+    spread = np.sqrt(np.maximum(np.diag(moments.scatter), 0.0) / n)
+    spread = np.maximum(np.maximum(spread, 2.0**-30 * np.abs(moments.mean)), 2.0**-200)
+    far = np.abs(moments.mean) / spread
+    farthest = max(float(far.max(initial=0.0)), 1.0)  # what a sum loses, products with this column's mean lose, too
+    sums = n * spread * np.maximum(2.0**-40 / farthest, np.minimum(2.0**-50 * far, 2.0**-31 / farthest))
+    each = spread * np.maximum(2.0**-20, np.minimum(2.0**-24.5 * far, 2.0**-15.5))
+    i, j = np.triu_indices(len(spread))
+    return _power_of_two(sums), _power_of_two(n * each[i] * each[j])
+
+
+def _power_of_two(values: FloatArray) -> FloatArray:
+    """The next one below, where there is one."""
+    with np.errstate(all="ignore"):
+        found = 2.0 ** np.floor(np.log2(values))
+    return np.where(np.isfinite(found) & (found > 0.0), found, 1.0)
 
 
 def folded(symmetric: FloatArray) -> FloatArray:

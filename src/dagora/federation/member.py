@@ -29,7 +29,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dagora.aggregation.cohort import Cohort
-from dagora.aggregation.ledger import INTRODUCED, WITNESSED, Ledger, Noted, spent
+from dagora.aggregation.ledger import ADMITTED, INTRODUCED, WITNESSED, Ledger, Noted, spent
 from dagora.aggregation.registry import AGGREGATIONS
 from dagora.algorithms.inspection import inspected
 from dagora.assembly import build_under, prepare, with_resamples
@@ -136,6 +136,7 @@ class Member:
         table = self._open(plan)
         rows = self._prepared(plan, table, tuple(table.names)).summary.moments.n
         Guard(job, rows, self._policy, self.ledger).check()
+        self.ledger.note(ADMITTED, SERVER, order.run)
         columns = json.dumps(list(table.names))
         return encode(
             {"columns": boxed(columns), "certificate": boxed(self._kit.signing_certificate), "version": __version__}
@@ -276,11 +277,11 @@ class Member:
 
     def _check_introduced(self, job: Job) -> None:
         """Before the data is opened: what is wrong with it is told, too, and that is limited."""
-        introduced = any(
-            isinstance(what := entry.what, Noted) and (what.event, what.run) == (INTRODUCED, job.run)
+        admitted = any(
+            isinstance(what := entry.what, Noted) and (what.event, what.run) == (ADMITTED, job.run)
             for entry in self.ledger.entries
         )
-        if not introduced:
+        if not admitted:
             raise MessageError("message refused: this site was not introduced to the run")
         if self._policy is not None:
             before = (entry for entry in self.ledger.entries if entry.what != job)
