@@ -35,6 +35,7 @@ from dagora.federation.schema import names_from, schema_hash
 from dagora.federation.store import Records
 from dagora.federation.texts import boxed, text_in
 from dagora.result import Result
+from dagora.wide import Wide
 
 INPUTS = {"message.decode": 120_000, "store.Records": 5_000}
 OTHERS = 20_000  # inputs to every other reader
@@ -258,7 +259,7 @@ def _can_be_filled(layout: Layout) -> bool:
     size = layout.size
     if not 0 <= size <= MAX_BYTES // 16:
         return False
-    return size > 10_000 or Layout.of(layout.split(np.zeros(size))).text == layout.text
+    return size > 10_000 or Layout.of(layout.total(Wide(np.zeros(size), np.zeros(size)))).text == layout.text
 
 
 def _question(data: bytes) -> Question:

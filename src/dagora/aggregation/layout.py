@@ -39,7 +39,8 @@ class Layout:
             shapes = {name: tuple(map(int, sizes.split(",") if sizes else ())) for name, sizes in named}
             wide = frozenset(name.removesuffix(_WIDE) for name in shapes if name.endswith(_WIDE))
             found = cls({name.removesuffix(_WIDE): shape for name, shape in shapes.items()}, wide)
-            if isinstance(text, str) and found.text == text and _possible(found):
+            plain = not any(_WIDE in name or name.endswith(LOW) for name in found.shapes)
+            if isinstance(text, str) and found.text == text and plain and _possible(found):
                 return found
         except ValueError:
             pass
